@@ -1,0 +1,193 @@
+"""The one door to the process environment: nothing else reads or writes `os.environ`.
+
+Parsing follows the interface: a *flag* is y/yes/t/true/on/1 or n/no/f/false/off/0 in any case, and
+anything else is an error; *is_true* asks for the literal text "true" and never raises.
+"""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from accelerate.errors import EnvironmentVariableError
+
+__all__ = [
+    "clear_environment",
+    "get",
+    "get_flag",
+    "get_int",
+    "is_true",
+    "parse_choice_from_env",
+    "parse_flag_from_env",
+    "patch_environment",
+    "purge_accelerate_environment",
+    "put",
+    "remove",
+    "snapshot",
+    "str_to_bool",
+]
+
+_TRUE = frozenset({"y", "yes", "t", "true", "on", "1"})
+_FALSE = frozenset({"n", "no", "f", "false", "off", "0"})
+
+Decorated = TypeVar("Decorated")
+
+
+def snapshot() -> dict[str, str]:
+    """Return a copy of the whole environment, for pure functions that take a mapping."""
+    return dict(os.environ)
+
+
+def get(name: str, default: str | None = None) -> str | None:
+    """Return the text of variable `name`, or `default` when it is unset."""
+    return os.environ.get(name, default)
+
+
+def put(values: Mapping[str, object]) -> None:
+    """Write each value, as text, into this process's environment (children inherit it)."""
+    os.environ.update({name: str(value) for name, value in values.items()})
+
+
+def remove(names: Iterable[str]) -> None:
+    """Unset each named variable; names that are not set are passed over."""
+    for name in names:
+        os.environ.pop(name, None)
+
+
+def str_to_bool(value: str, to_bool: bool = False) -> int | bool:
+    """Read a yes/no text.
+
+    Args:
+        value: y, yes, t, true, on, 1 or n, no, f, false, off, 0, in any case.
+        to_bool: return True/False rather than 1/0.
+
+    Raises:
+        EnvironmentVariableError: any other text (a ValueError).
+    """
+    text = value.strip().lower()
+    if text not in _TRUE and text not in _FALSE:
+        raise EnvironmentVariableError(
+            f"invalid truth value {value!r}: use one of yes/no, true/false, on/off, y/n, t/f, 1/0"
+        )
+    answer = text in _TRUE
+    return answer if to_bool else int(answer)
+
+
+def get_flag(name: str, default: bool = False) -> bool:
+    """Return variable `name` read as a flag, or `default` when it is unset.
+
+    Raises:
+        EnvironmentVariableError: the text is no truth value; the message names the variable.
+    """
+    text = os.environ.get(name)
+    if text is None:
+        return default
+    try:
+        return bool(str_to_bool(text))
+    except EnvironmentVariableError as error:
+        raise EnvironmentVariableError(f"{name}={text!r} in the environment: {error}") from None
+
+
+def is_true(name: str) -> bool:
+    """Return whether variable `name` holds the literal text "true", in any case."""
+    return os.environ.get(name, "").lower() == "true"
+
+
+def get_int(names: Iterable[str], default: int) -> int:
+    """Return the first of the named variables that holds an integer >= 0, or `default`.
+
+    Raises:
+        EnvironmentVariableError: one of them, met on the way, is not an integer.
+    """
+    for name in names:
+        text = os.environ.get(name)
+        if text is None or not text.strip():
+            continue
+        try:
+            value = int(text)
+        except ValueError:
+            raise EnvironmentVariableError(f"{name}={text!r} in the environment is not an integer") from None
+        if value >= 0:
+            return value
+    return default
+
+
+def parse_flag_from_env(key: str, default: bool = False) -> bool:
+    """Return variable `key` read as a flag, or `default` when it is unset (public name of `get_flag`)."""
+    return get_flag(key, default)
+
+
+def parse_choice_from_env(key: str, default: str = "no") -> str:
+    """Return the text of variable `key`, or `default` when it is unset."""
+    return os.environ.get(key, default)
+
+
+@contextmanager
+def patch_environment(**kwargs: object) -> Iterator[None]:
+    """Set variables for the length of a block and put the old values back, also after an exception.
+
+    Args:
+        kwargs: variable names (written in upper case) and values (written as text).
+    """
+    values = {name.upper(): str(value) for name, value in kwargs.items()}
+    saved = {name: os.environ[name] for name in values if name in os.environ}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name in values:
+            os.environ.pop(name, None)
+        os.environ.update(saved)
+
+
+@contextmanager
+def clear_environment() -> Iterator[None]:
+    """Empty the environment for the length of a block; what it held comes back, what the block set goes."""
+    saved = dict(os.environ)
+    os.environ.clear()
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(saved)
+
+
+def purge_accelerate_environment(func_or_cls: Decorated) -> Decorated:
+    """Decorate a function, or every test method of a class, to leave no ACCELERATE_* variable behind.
+
+    Variables with that prefix which the call adds are removed and those that it changes are restored,
+    also when the call raises. Coroutine functions are supported.
+    """
+    if inspect.isclass(func_or_cls):
+        for name, attribute in list(vars(func_or_cls).items()):
+            if inspect.isfunction(attribute) and (name.startswith("test") or name == "setUp"):
+                setattr(func_or_cls, name, purge_accelerate_environment(attribute))
+        return func_or_cls
+    function: Callable[..., Any] = func_or_cls  # type: ignore[assignment]
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def wrapper_async(*args: Any, **kwargs: Any) -> Any:
+            with _restored("ACCELERATE_"):
+                return await function(*args, **kwargs)
+
+        return wrapper_async  # type: ignore[return-value]
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with _restored("ACCELERATE_"):
+            return function(*args, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
+@contextmanager
+def _restored(prefix: str) -> Iterator[None]:
+    saved = {name: value for name, value in os.environ.items() if name.startswith(prefix)}
+    try:
+        yield
+    finally:
+        remove([name for name in os.environ if name.startswith(prefix)])
+        os.environ.update(saved)

@@ -1,0 +1,56 @@
+"""Every exception of this package, as one tree. Raised everywhere, caught by users.
+
+    AccelerateError
+    ├── ConfigurationError          (ValueError)    what was asked for contradicts itself or cannot be had
+    │   └── EnvironmentVariableError (ValueError)    an environment variable cannot be read
+    ├── NotInitializedError         (RuntimeError)  the current run has not been started
+    ├── MissingPackageError         (ImportError)   an optional library is needed and not installed
+    ├── DistributedOperationException               ranks disagree about a collective
+    ├── CheckpointError             (RuntimeError)  a checkpoint cannot be written or read
+    └── LaunchError                 (RuntimeError)  processes could not be started
+
+Each one also subclasses the builtin that callers already catch at that place.
+"""
+
+__all__ = [
+    "AccelerateError",
+    "CheckpointError",
+    "ConfigurationError",
+    "DistributedOperationException",
+    "EnvironmentVariableError",
+    "LaunchError",
+    "MissingPackageError",
+    "NotInitializedError",
+]
+
+
+class AccelerateError(Exception):
+    """Root of all errors that this package raises on purpose."""
+
+
+class ConfigurationError(AccelerateError, ValueError):
+    """What was asked for contradicts itself, or this machine cannot do it."""
+
+
+class EnvironmentVariableError(ConfigurationError):
+    """An environment variable holds text that cannot be read, or is set without its partner."""
+
+
+class NotInitializedError(AccelerateError, RuntimeError):
+    """Something needs the current run, and neither `PartialState()` nor `Accelerator()` was called."""
+
+
+class MissingPackageError(AccelerateError, ImportError):
+    """An optional library is needed for what was asked, and is not installed."""
+
+
+class DistributedOperationException(AccelerateError):
+    """Ranks disagree about the operation, structure, shape or dtype of a collective."""
+
+
+class CheckpointError(AccelerateError, RuntimeError):
+    """A checkpoint cannot be written, or is damaged or incomplete."""
+
+
+class LaunchError(AccelerateError, RuntimeError):
+    """Processes could not be started, or the launcher itself failed."""
