@@ -98,7 +98,7 @@ class Current:
     @property
     def use_distributed(self) -> bool:
         """Whether there is more than one process."""
-        return self.distributed_type != DistributedType.NO and self.num_processes > 1
+        return self.num_processes > 1
 
     @property
     def is_main_process(self) -> bool:
