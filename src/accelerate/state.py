@@ -6,21 +6,18 @@ run as an argument. `PartialState` is who and where this process is, `Accelerato
 """
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
 from typing import Any, NoReturn
 
 import torch
 
 from accelerate.compat.env import parse_choice_from_env
-from accelerate.errors import ConfigurationError, NotInitializedError
+from accelerate.errors import ConfigurationError
 from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.enums import PrecisionType
 from accelerate.runtime import process_group
 from accelerate.runtime.accumulation import Accumulation, accumulation
 from accelerate.runtime.current import Current, current
-from accelerate.runtime.split import split
+from accelerate.runtime.processes import NotInitializedValueError, ProcessHelpers, do_nothing
 
 __all__ = [
     "AcceleratorState",
@@ -63,11 +60,6 @@ def is_initialized() -> bool:
     return AcceleratorState._shared_state != {}
 
 
-def do_nothing(*args: Any, **kwargs: Any) -> None:
-    """Take anything, do nothing: what `on_main_process` puts in place of a function on other ranks."""
-    return None
-
-
 def _missing(owner: object, name: str, known: frozenset[str]) -> NoReturn:
     kind = type(owner).__name__
     if name in known:
@@ -93,7 +85,7 @@ class ThreadLocalSharedDict(threading.local):
         self._storage = value
 
 
-class PartialState(Current):
+class PartialState(Current, ProcessHelpers):
     """Who and where this process is: device, rank, world size. Starts the run when nobody has.
 
     Every instance shows the same run, so that it can be made anywhere, at no cost.
@@ -146,87 +138,6 @@ class PartialState(Current):
         """The device of this kind that a process without a rank would use."""
         return torch.device(self.device.type)
 
-    def wait_for_everyone(self) -> None:
-        """Return when every rank has called this."""
-        process_group.wait_for_everyone()
-
-    @contextmanager
-    def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
-        """Give each rank its part of `inputs`, in order; the first ranks take one more when it does not divide.
-
-        Args:
-            inputs: list, tuple, tensor (along dim 0), `datasets.Dataset`, or a dict of such, of one length.
-            apply_padding: repeat the last item so that every rank gets equally many (for a later gather).
-
-        Raises:
-            ValueError: the values of a dict differ in length.
-        """
-        yield split(inputs, self.process_index, self.num_processes, apply_padding=apply_padding)
-
-    @contextmanager
-    def main_process_first(self) -> Iterator[None]:
-        """Run the block on rank 0 before all others run it."""
-        with self._first(self.is_main_process):
-            yield
-
-    @contextmanager
-    def local_main_process_first(self) -> Iterator[None]:
-        """Run the block on the first rank of each machine before the others there run it."""
-        with self._first(self.is_local_main_process):
-            yield
-
-    @contextmanager
-    def _first(self, is_first: bool) -> Iterator[None]:
-        if not is_first:
-            self.wait_for_everyone()
-        yield
-        if is_first:
-            self.wait_for_everyone()
-
-    def on_main_process(self, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
-        """Decorate a function to run on rank 0 only; elsewhere it does nothing and gives None."""
-        return self._only_where("is_main_process", function, self.on_main_process)
-
-    def on_local_main_process(self, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
-        """Decorate a function to run on the first rank of each machine only."""
-        return self._only_where("is_local_main_process", function, self.on_local_main_process)
-
-    def on_last_process(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorate a function to run on the highest rank only."""
-        return self._only_where("is_last_process", function, self.on_last_process)
-
-    def on_process(
-        self, function: Callable[..., Any] | None = None, process_index: int | None = None
-    ) -> Callable[..., Any]:
-        """Decorate a function to run on rank `process_index` only."""
-        if function is None:
-            return partial(self.on_process, process_index=process_index)
-        return function if self.started and self.process_index == process_index else do_nothing
-
-    def on_local_process(
-        self, function: Callable[..., Any] | None = None, local_process_index: int | None = None
-    ) -> Callable[..., Any]:
-        """Decorate a function to run on rank `local_process_index` of each machine only."""
-        if function is None:
-            return partial(self.on_local_process, local_process_index=local_process_index)
-        return function if self.started and self.local_process_index == local_process_index else do_nothing
-
-    def _only_where(
-        self, question: str, function: Callable[..., Any] | None, decorator: Callable[..., Any]
-    ) -> Callable[..., Any]:
-        if not self.started:
-            raise NotInitializedValueError(
-                "No run was started in this process: call `PartialState()` or `Accelerator()` first."
-            )
-        if function is None:
-            return decorator
-        return function if getattr(self, question) else do_nothing
-
-    def print(self, *args: Any, **kwargs: Any) -> None:
-        """Print on the first rank of each machine only."""
-        if self.is_local_main_process:
-            print(*args, **kwargs)
-
     def set_device(self) -> None:
         """Choose the device of this rank from the world and the hardware, as the start of the run does."""
         self.device = self.kind.torch_device(self.world)
@@ -238,11 +149,7 @@ class PartialState(Current):
             process_group.stop(group)
 
 
-class NotInitializedValueError(NotInitializedError, ValueError):
-    """No run was started; a ValueError too, which callers of the state classes catch."""
-
-
-class AcceleratorState:
+class AcceleratorState(ProcessHelpers):
     """How this process trains: precision and plugins, beside everything that `PartialState` knows.
 
     Made by `Accelerator`; every instance shows the same state.
@@ -341,32 +248,6 @@ class AcceleratorState:
     def destroy_process_group(self, group: Any = None) -> None:
         """Leave the process group, unless a notebook owns it."""
         PartialState().destroy_process_group(group)
-
-    def wait_for_everyone(self) -> None:
-        """Return when every rank has called this."""
-        PartialState().wait_for_everyone()
-
-    @contextmanager
-    def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
-        """Give each rank its part of `inputs`; see `PartialState.split_between_processes`."""
-        with PartialState().split_between_processes(inputs, apply_padding) as part:
-            yield part
-
-    @contextmanager
-    def main_process_first(self) -> Iterator[None]:
-        """Run the block on rank 0 before all others run it."""
-        with PartialState().main_process_first():
-            yield
-
-    @contextmanager
-    def local_main_process_first(self) -> Iterator[None]:
-        """Run the block on the first rank of each machine before the others there run it."""
-        with PartialState().local_main_process_first():
-            yield
-
-    def print(self, *args: Any, **kwargs: Any) -> None:
-        """Print on the first rank of each machine only."""
-        PartialState().print(*args, **kwargs)
 
 
 def _precision(text: str | None) -> str:
