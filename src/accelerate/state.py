@@ -198,14 +198,14 @@ class AcceleratorState(ProcessHelpers):
         asked = None if mixed_precision is None else _precision(mixed_precision)
         if asked is not None and asked != self._mixed_precision:
             raise ConfigurationError(
-                "AcceleratorState has already been initialized and cannot be changed, restart your runtime completely "
-                f"and pass `mixed_precision='{asked}'` to `Accelerator()`. (The first one was made with "
-                f"`mixed_precision='{self._mixed_precision}'`; `accelerator.end_training()` does not undo that.)"
+                "AcceleratorState has already been initialized and cannot be changed, restart your runtime "
+                f"completely and pass `mixed_precision='{asked}'` to `Accelerator()`. "
+                f"(The first one was made with `mixed_precision='{self._mixed_precision}'`.)"
             )
         if cpu and self.device.type != "cpu":
             raise ConfigurationError(
-                "AcceleratorState has already been initialized and cannot be changed, restart your runtime completely "
-                f"and pass `cpu=True` to `Accelerator()`. (The first one was made for {self.device}.)"
+                "AcceleratorState has already been initialized and cannot be changed, restart your runtime "
+                f"completely and pass `cpu=True` to `Accelerator()`. (The first one was made for {self.device}.)"
             )
 
     def __repr__(self) -> str:
