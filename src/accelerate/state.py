@@ -345,3 +345,14 @@ def gradient_state() -> GradientState:
 def accelerator_state() -> AcceleratorState:
     """Return the public view of the training state, for wrappers that offer it as an attribute."""
     return AcceleratorState()
+
+
+def set_up_training(mixed_precision: str | None, *, cpu: bool, **kwargs: Any) -> AcceleratorState:
+    """Start the run if need be, settle how it trains, and return the public view.
+
+    Args:
+        mixed_precision: no, fp16, bf16 or fp8; the environment's, else "no", when None.
+        cpu: use the CPU also where an accelerator is present.
+        kwargs: passed on to the process group.
+    """
+    return AcceleratorState(mixed_precision, cpu, _from_accelerator=True, **kwargs)
