@@ -4,12 +4,10 @@ What depends on hardware, engine or precision is in the strategy and the precisi
 the constructor.
 """
 
-import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from os import PathLike
-from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import torch
@@ -41,7 +39,7 @@ from accelerate.runtime.accumulation import accumulation
 from accelerate.runtime.current import current
 from accelerate.runtime.processes import ProcessHelpers
 from accelerate.scheduler import AcceleratedScheduler
-from accelerate.state import GradientState, gradient_state, set_up_training
+from accelerate.state import GradientState, set_up_training
 from accelerate.strategies.base import Objects
 from accelerate.strategies.select import select as select_strategy
 from accelerate.training.metrics import truncate
@@ -421,9 +419,9 @@ class Accelerator(ProcessHelpers):
         if device_map is not None and len(device_map) > 1:
             if self.verify_device_map(model):
                 raise ConfigurationError(
-                    "You can't train a model that has been loaded with `device_map='auto'` in any distributed mode. "
-                    "Start one process with `accelerate launch --num_processes 1`, or load the model without a "
-                    "device map."
+                    "You can't train a model that has been loaded with `device_map='auto'` in any "
+                    "distributed mode. Start one process with `accelerate launch --num_processes 1`, or load the "
+                    "model without a device map."
                 )
             return False
         return place
@@ -562,9 +560,9 @@ class Accelerator(ProcessHelpers):
     def accumulate(self, *models: Module) -> AbstractContextManager[None]:
         """Return the block of one micro-batch: gradients stay local until the window is full.
 
-        Inside it call `backward`, `optimizer.step`, `scheduler.step` and `optimizer.zero_grad` as always; they
-        act only when the window ends, which it does every `gradient_accumulation_steps` blocks and on the last
-        batch of a prepared loader.
+        Inside it call `backward`, `optimizer.step`, `scheduler.step` and `optimizer.zero_grad` as always;
+        they act only when the window ends: every `gradient_accumulation_steps` blocks, and on the last batch
+        of a prepared loader.
 
         Args:
             models: the models trained in this block.
@@ -779,7 +777,8 @@ class Accelerator(ProcessHelpers):
         """Forget everything that was prepared and give memory back to the device.
 
         Args:
-            objects: names that the caller holds: `model, optimizer = accelerator.free_memory(model, optimizer)`.
+            objects: what the caller holds, to be overwritten by the result:
+                `model, optimizer = accelerator.free_memory(model, optimizer)`.
 
         Returns:
             A list of as many None.

@@ -6,7 +6,7 @@ run as an argument. `PartialState` is who and where this process is, `Accelerato
 """
 
 import threading
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
 
@@ -64,8 +64,8 @@ def _missing(owner: object, name: str, known: frozenset[str]) -> NoReturn:
     kind = type(owner).__name__
     if name in known:
         raise AttributeError(
-            f"`{kind}` object has no attribute `{name}`. This happens if `{kind}._reset_state()` was called and "
-            "no `Accelerator` or `PartialState` was made since, or if no plugin that brings it is in use."
+            f"`{kind}` object has no attribute `{name}`. This happens if `{kind}._reset_state()` was called "
+            "and no `Accelerator` or `PartialState` was made since, or if no plugin that brings it is in use."
         )
     raise AttributeError(f"'{kind}' object has no attribute '{name}'")
 
@@ -159,7 +159,7 @@ class AcceleratorState(ProcessHelpers):
         ConfigurationError: an `Accelerator` with other settings was made before.
     """
 
-    _shared_state: dict[str, Any] = {}
+    _shared_state: ClassVar[dict[str, Any]] = {}
     _known_attrs = PartialState._known_attrs
 
     def __init__(
@@ -205,7 +205,8 @@ class AcceleratorState(ProcessHelpers):
         if cpu and self.device.type != "cpu":
             raise ConfigurationError(
                 "AcceleratorState has already been initialized and cannot be changed, restart your runtime "
-                f"completely and pass `cpu=True` to `Accelerator()`. (The first one was made for {self.device}.)"
+                f"completely and pass `cpu=True` to `Accelerator()`. "
+                f"(The first one was made for {self.device}.)"
             )
 
     def __repr__(self) -> str:

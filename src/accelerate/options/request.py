@@ -1,4 +1,4 @@
-"""What the caller of `Accelerator(...)` asked for: arguments and environment, settled once, without side effects.
+"""What the caller of `Accelerator(...)` asked for: arguments and environment, settled once. A value.
 
 Precedence, in one place: precision is argument, else environment, else "no"; accumulation steps are the
 plugin's, else the environment's, else the argument's; the CPU is asked for by argument or environment.
@@ -99,8 +99,8 @@ def accumulation_plugin(
     if plugin is not None:
         if steps != 1:
             raise ConfigurationError(
-                f"gradient_accumulation_steps={steps} and gradient_accumulation_plugin={plugin!r} were both passed: "
-                "pass one of them."
+                f"gradient_accumulation_steps={steps} and gradient_accumulation_plugin={plugin!r} "
+                "were both passed: pass one of them."
             )
         return plugin
     text = environ.get(ACCUMULATION_VARIABLE)

@@ -22,7 +22,7 @@ class NotInitializedValueError(NotInitializedError, ValueError):
 
 def do_nothing(*args: Any, **kwargs: Any) -> None:
     """Take anything, do nothing: what `on_main_process` puts in place of a function on other ranks."""
-    return None
+    return
 
 
 class ProcessHelpers:
@@ -34,7 +34,7 @@ class ProcessHelpers:
 
     @contextmanager
     def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
-        """Give each rank its part of `inputs`, in order; the first ranks take one more when it does not divide.
+        """Give each rank its part of `inputs`, in order; the first ranks take one more if need be.
 
         Args:
             inputs: list, tuple, tensor (along dim 0), `datasets.Dataset`, or a dict of such, of one length.
@@ -61,9 +61,12 @@ class ProcessHelpers:
     def _first(self, is_first: bool) -> Iterator[None]:
         if not is_first:
             self.wait_for_everyone()
-        yield
-        if is_first:
-            self.wait_for_everyone()
+        try:
+            yield
+        finally:
+            # After an exception, too: the others go on, and the launcher ends them when this rank dies.
+            if is_first:
+                self.wait_for_everyone()
 
     def on_main_process(self, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """Decorate a function to run on rank 0 only; elsewhere it does nothing and gives None."""

@@ -71,7 +71,7 @@ class Objects:
 
 @dataclass(frozen=True, kw_only=True)
 class Owned:
-    """Which parts of a checkpoint a strategy has written or read itself, so that the common part leaves them."""
+    """Which parts of a checkpoint a strategy wrote or read itself, so that the common part leaves them."""
 
     models: bool = False
     optimizers: bool = False
@@ -139,7 +139,7 @@ class Strategy:
         self.precision.unscale(optimizer)
 
     def clip_grad_norm(self, parameters: Parameters, max_norm: float, norm_type: float = 2) -> torch.Tensor:
-        """Scale gradients in place so that their global norm is at most `max_norm`; return the old norm (0-d)."""
+        """Scale gradients in place to a global norm of at most `max_norm`; return the old norm (0-d)."""
         return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type=norm_type)
 
     def clip_grad_value(self, parameters: Parameters, clip_value: float) -> None:
@@ -160,7 +160,7 @@ class Strategy:
         return module
 
     def state_dict(self, model: Module) -> dict[str, Any]:
-        """Return the full weights of `model` under the names of the user's module, on every rank that saves."""
+        """Return the full weights of `model` under the user's module's names, on every rank that saves."""
         return self.unwrap(model).state_dict()
 
     def save(self, models: Sequence[Module], optimizers: Sequence[Any], folder: Any) -> Owned:

@@ -33,8 +33,8 @@ class DDP(Strategy):
         options = request.ddp
         if options is not None and options.comm_hook != DDPCommunicationHookType.NO:
             raise ConfigurationError(
-                f"DistributedDataParallelKwargs(comm_hook={options.comm_hook!r}): communication hooks are not "
-                "available in this version. Leave comm_hook at DDPCommunicationHookType.NO."
+                f"DistributedDataParallelKwargs(comm_hook={options.comm_hook!r}): communication hooks are "
+                "not available in this version. Leave comm_hook at DDPCommunicationHookType.NO."
             )
         self._kwargs: dict[str, Any] = {} if options is None else options.to_kwargs()
 
