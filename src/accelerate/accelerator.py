@@ -420,8 +420,8 @@ class Accelerator(ProcessHelpers):
             if self.verify_device_map(model):
                 raise ConfigurationError(
                     "You can't train a model that has been loaded with `device_map='auto'` in any "
-                    "distributed mode. Start one process with `accelerate launch --num_processes 1`, or load the "
-                    "model without a device map."
+                    "distributed mode. Start one process with `accelerate launch --num_processes 1`, or load "
+                    "the model without a device map."
                 )
             return False
         return place
