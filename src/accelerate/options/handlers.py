@@ -45,8 +45,8 @@ class KwargsHandler:
 
     def to_kwargs(self) -> dict[str, Any]:
         """Return the fields that differ from those of a handler made without arguments or variables."""
-        cls: type[Any] = type(self)
-        defaults = _defaults(cls)
+        # mypy takes the class for an instance of itself when it asks whether it is hashable.
+        defaults = _defaults(type(self))  # type: ignore[arg-type]
         return {
             name: value
             for name, value in self.to_dict().items()
