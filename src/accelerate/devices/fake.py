@@ -44,7 +44,7 @@ class FakeDevice(Device):
         pairs = [memory] * count if isinstance(memory, tuple) else list(memory)
         if len(pairs) != count:
             raise ValueError(
-                f"`memory` has {len(pairs)} pairs for {count} devices; give one pair, or a list of one a device."
+                f"`memory` has {len(pairs)} pairs for {count} devices; give one for all, or one a device."
             )
         self.type = type
         self.distributed_type = distributed_type

@@ -11,11 +11,22 @@ from accelerate.devices.base import Device
 from accelerate.devices.xla import XlaDevice
 from accelerate.options.enums import DistributedType
 
-__all__ = ["KINDS", "OOM_MESSAGES"]
+__all__ = ["HPU", "KINDS", "OOM_MESSAGES", "XLA"]
+
+XLA = XlaDevice()
+HPU = HpuDevice(
+    "hpu",
+    distributed_type=DistributedType.MULTI_HPU,
+    backend="hccl",
+    visible_variable="HABANA_VISIBLE_MODULES",
+    package="habana_frameworks.torch",
+    places_itself=True,
+    oom_messages=(" out of memory.", "FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed"),
+)
 
 # Vendors' runtimes also answer to `torch.cuda` or to XLA, hence the more special kind is asked first.
 _ROWS: tuple[Device, ...] = (
-    XlaDevice(),
+    XLA,
     MpsDevice(
         "mps",
         distributed_type=DistributedType.NO,
@@ -53,15 +64,7 @@ _ROWS: tuple[Device, ...] = (
         visible_variable="ASCEND_RT_VISIBLE_DEVICES",
         package="torch_npu",
     ),
-    HpuDevice(
-        "hpu",
-        distributed_type=DistributedType.MULTI_HPU,
-        backend="hccl",
-        visible_variable="HABANA_VISIBLE_MODULES",
-        package="habana_frameworks.torch",
-        places_itself=True,
-        oom_messages=(" out of memory.", "FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed"),
-    ),
+    HPU,
     CudaDevice(
         "cuda",
         distributed_type=DistributedType.MULTI_GPU,

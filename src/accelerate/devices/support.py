@@ -15,10 +15,8 @@ from accelerate.compat.probes import (
     is_transformer_engine_available,
 )
 from accelerate.compat.versions import is_torch_version
-from accelerate.devices.accelerators import HpuDevice
-from accelerate.devices.kinds import KINDS
+from accelerate.devices.kinds import HPU, KINDS, XLA
 from accelerate.devices.select import choose
-from accelerate.devices.xla import XlaDevice
 from accelerate.errors import ConfigurationError
 
 __all__ = [
@@ -92,7 +90,7 @@ def is_mlu_available(check_device: bool = False) -> bool:
 
 @functools.cache
 def is_sdaa_available(check_device: bool = False) -> bool:
-    """Return whether Tecorigin SDAA devices can be used; with `check_device`, whether one can be counted too."""
+    """Return whether SDAA devices can be used; with `check_device`, whether one can be counted too."""
     return _has("sdaa", check_device)
 
 
@@ -115,7 +113,7 @@ def is_hpu_available(init_hccl: bool = False) -> bool:
     Args:
         init_hccl: also load the vendor's collectives, which registers the backend "hccl" with torch.
     """
-    if not KINDS["hpu"].is_available():
+    if not HPU.is_available():
         return False
     if init_hccl:
         importlib.import_module("habana_frameworks.torch.distributed.hccl")
@@ -124,8 +122,7 @@ def is_hpu_available(init_hccl: bool = False) -> bool:
 
 def is_habana_gaudi1() -> bool:
     """Return whether the Gaudi devices here are of the first generation, which has no fp16."""
-    device = KINDS["hpu"]
-    return isinstance(device, HpuDevice) and device.is_first_generation()
+    return HPU.is_first_generation()
 
 
 @functools.cache
@@ -141,16 +138,15 @@ def is_torch_xla_available(check_is_tpu: bool = False, check_is_gpu: bool = Fals
     """
     if check_is_tpu and check_is_gpu:
         raise ConfigurationError(
-            "is_torch_xla_available(check_is_tpu=True, check_is_gpu=True): check_is_tpu and check_is_gpu cannot both "
-            "be true, a runtime drives one kind; ask twice."
+            "is_torch_xla_available(check_is_tpu=True, check_is_gpu=True): the two cannot both be true, a "
+            "runtime drives one kind of hardware. Ask twice."
         )
-    device = KINDS["xla"]
-    if not isinstance(device, XlaDevice) or not device.is_available():
+    if not XLA.is_available():
         return False
     if check_is_tpu:
-        return device.hardware() == "TPU"
+        return XLA.hardware() == "TPU"
     if check_is_gpu:
-        return device.hardware() in ("CUDA", "ROCM", "GPU")
+        return XLA.hardware() in ("CUDA", "ROCM", "GPU")
     return True
 
 
