@@ -1,0 +1,1 @@
+"""What depends on the interpreter, the environment and installed packages."""

@@ -1,0 +1,1 @@
+"""Data loaders that give each rank its share."""

@@ -1,0 +1,1 @@
+"""Ways to start the ranks, each one object."""

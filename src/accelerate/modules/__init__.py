@@ -1,0 +1,1 @@
+"""Pure functions over tensors and nn.Module."""

@@ -1,0 +1,1 @@
+"""What a user can ask for: values, no work; loads without torch."""

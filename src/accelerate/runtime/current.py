@@ -1,0 +1,124 @@
+"""The current run: the one global of this package. `PartialState` is its public view.
+
+The instance's `__dict__` is the interface's `PartialState._shared_state`; empty means that no run was
+started. It is started by `PartialState()`, `Accelerator()` or the first public collective.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from accelerate.compat import env
+from accelerate.compat.system import physical_cores
+from accelerate.devices.base import Device
+from accelerate.devices.select import select
+from accelerate.options.enums import DistributedType
+from accelerate.runtime import process_group
+from accelerate.runtime.world import World, detect
+
+if TYPE_CHECKING:
+    from accelerate.strategies.base import Strategy
+
+__all__ = ["Current", "current"]
+
+
+class Current:
+    """World and device of this process, once started.
+
+    Attributes:
+        world: who this process is among all.
+        kind: the kind of hardware, as an object.
+        device: the torch device of this rank.
+        backend: torch.distributed backend, None in one process without a group.
+        distributed_type: the interface's name for strategy and device together.
+        debug: whether collectives are checked on every call.
+        fork_launched: whether a notebook forked this process, and its group outlives a training.
+        strategy: how models are trained, once an Accelerator has chosen it.
+    """
+
+    world: World
+    kind: Device
+    device: torch.device
+    backend: str | None
+    distributed_type: DistributedType
+    num_processes: int
+    process_index: int
+    local_process_index: int
+    debug: bool
+    fork_launched: bool
+    strategy: "Strategy"
+    _cpu: bool
+
+    @property
+    def started(self) -> bool:
+        """Whether a run was started in this process."""
+        return bool(self.__dict__)
+
+    def ensure(self) -> "Current":
+        """Return this run, started with detected values when nobody has started it."""
+        if not self.__dict__:
+            self.start()
+        return self
+
+    def start(self, *, cpu: bool = False, backend: str | None = None, **kwargs: Any) -> None:
+        """Find out device and world, and join the process group when there are several ranks.
+
+        Args:
+            cpu: use the CPU also where an accelerator is present.
+            backend: torch.distributed backend; the device's own when None.
+            kwargs: passed on to `process_group.start` (`timeout`, `init_method`, …).
+        """
+        environ = env.snapshot()
+        debug, forked = env.get_flag("ACCELERATE_DEBUG_MODE"), env.get_flag("FORK_LAUNCHED")
+        cpu = cpu or env.get_flag("ACCELERATE_USE_CPU")
+        kind = select(environ, cpu=cpu)
+        world = detect(environ)
+        # A world of one needs no group on CPU; on accelerators engines expect one under a launcher.
+        distributed = world.size > 1 or process_group.is_started() or (world.launched and kind.type != "cpu")
+        device = kind.torch_device(world)
+        kind.select(device)
+        if distributed:
+            backend = backend or kind.backend
+            world = process_group.start(world, backend, **kwargs)
+            if kind.type == "cpu" and not int(env.get("OMP_NUM_THREADS") or 0):
+                torch.set_num_threads(max(1, physical_cores() // world.local_size))
+        self.__dict__.update(
+            _cpu=cpu,
+            backend=backend if distributed else None,
+            debug=debug,
+            device=device,
+            distributed_type=kind.distributed_type if distributed else DistributedType.NO,
+            fork_launched=forked,
+            local_process_index=world.local_rank,
+            num_processes=world.size,
+            process_index=world.rank,
+            world=world,
+            kind=kind,
+        )
+
+    def reset(self) -> None:
+        """Forget the run; a process group is left as it is."""
+        self.__dict__.clear()
+
+    @property
+    def use_distributed(self) -> bool:
+        """Whether there is more than one process."""
+        return self.num_processes > 1
+
+    @property
+    def is_main_process(self) -> bool:
+        """Whether this is rank 0 of the whole run."""
+        return self.process_index == 0
+
+    @property
+    def is_local_main_process(self) -> bool:
+        """Whether this is the first rank of its machine."""
+        return self.local_process_index == 0
+
+    @property
+    def is_last_process(self) -> bool:
+        """Whether this is the highest rank."""
+        return self.process_index == self.num_processes - 1
+
+
+current = Current()

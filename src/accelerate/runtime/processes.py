@@ -1,0 +1,115 @@
+"""What only some processes do, and in which order: methods shared by the states and the Accelerator.
+
+They have no state of their own: which process this is, they read from the current run.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from accelerate.errors import NotInitializedError
+from accelerate.runtime import process_group
+from accelerate.runtime.current import current
+from accelerate.runtime.split import split
+
+__all__ = ["NotInitializedValueError", "ProcessHelpers", "do_nothing"]
+
+
+class NotInitializedValueError(NotInitializedError, ValueError):
+    """No run was started; a ValueError too, which callers of the state classes catch."""
+
+
+def do_nothing(*args: Any, **kwargs: Any) -> None:
+    """Take anything, do nothing: what `on_main_process` puts in place of a function on other ranks."""
+    return
+
+
+class ProcessHelpers:
+    """Methods that gate or order work by process of the current run."""
+
+    def wait_for_everyone(self) -> None:
+        """Return when every rank has called this."""
+        process_group.wait_for_everyone()
+
+    @contextmanager
+    def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
+        """Give each rank its part of `inputs`, in order; the first ranks take one more if need be.
+
+        Args:
+            inputs: list, tuple, tensor (along dim 0), `datasets.Dataset`, or a dict of such, of one length.
+            apply_padding: repeat the last item so that every rank gets equally many (for a later gather).
+
+        Raises:
+            ValueError: the values of a dict differ in length.
+        """
+        yield split(inputs, current.process_index, current.num_processes, apply_padding=apply_padding)
+
+    @contextmanager
+    def main_process_first(self) -> Iterator[None]:
+        """Run the block on rank 0 before all others run it."""
+        with self._first(current.is_main_process):
+            yield
+
+    @contextmanager
+    def local_main_process_first(self) -> Iterator[None]:
+        """Run the block on the first rank of each machine before the others there run it."""
+        with self._first(current.is_local_main_process):
+            yield
+
+    @contextmanager
+    def _first(self, is_first: bool) -> Iterator[None]:
+        if not is_first:
+            self.wait_for_everyone()
+        try:
+            yield
+        finally:
+            # After an exception, too: the others go on, and the launcher ends them when this rank dies.
+            if is_first:
+                self.wait_for_everyone()
+
+    def on_main_process(self, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        """Decorate a function to run on rank 0 only; elsewhere it does nothing and gives None."""
+        return self._only_where("is_main_process", function, self.on_main_process)
+
+    def on_local_main_process(self, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        """Decorate a function to run on the first rank of each machine only."""
+        return self._only_where("is_local_main_process", function, self.on_local_main_process)
+
+    def on_last_process(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorate a function to run on the highest rank only."""
+        return self._only_where("is_last_process", function, self.on_last_process)
+
+    def on_process(
+        self, function: Callable[..., Any] | None = None, process_index: int | None = None
+    ) -> Callable[..., Any]:
+        """Decorate a function to run on rank `process_index` only."""
+        if function is None:
+            return partial(self.on_process, process_index=process_index)
+        return function if current.started and current.process_index == process_index else do_nothing
+
+    def on_local_process(
+        self, function: Callable[..., Any] | None = None, local_process_index: int | None = None
+    ) -> Callable[..., Any]:
+        """Decorate a function to run on rank `local_process_index` of each machine only."""
+        if function is None:
+            return partial(self.on_local_process, local_process_index=local_process_index)
+        return (
+            function if current.started and current.local_process_index == local_process_index else do_nothing
+        )
+
+    def _only_where(
+        self, question: str, function: Callable[..., Any] | None, decorator: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        if not current.started:
+            raise NotInitializedValueError(
+                "No run was started in this process: call `PartialState()` or `Accelerator()` first."
+            )
+        if function is None:
+            return decorator
+        return function if getattr(current, question) else do_nothing
+
+    def print(self, *args: Any, **kwargs: Any) -> None:
+        """Print on the first rank of each machine only."""
+        if current.is_local_main_process:
+            print(*args, **kwargs)

@@ -1,0 +1,1 @@
+"""Ways to train a model on many ranks, each one object."""
