@@ -316,7 +316,7 @@ def _folder_to_read(input_dir: str | os.PathLike[str] | None, project: ProjectCo
     return checkpoints / newest
 
 
-def _project_dir(project: ProjectConfiguration) -> str:
+def _project_dir(project: ProjectConfiguration) -> str | os.PathLike[str]:
     if project.project_dir is None:
         raise ConfigurationError(
             "automatic_checkpoint_naming=True needs a project folder: pass project_dir to ProjectConfiguration or "
@@ -380,7 +380,7 @@ def _required(registry: Registry) -> list[tuple[str, ...]]:
     required += [(naming.optimizer(index),) for index in range(len(registry.optimizers))]
     required += [(naming.scheduler(index),) for index in range(len(registry.schedulers))]
     required += [(naming.loader(index),) for index, _ in stateful_loaders(registry.loaders)]
-    return required + ([(naming.SCALER,)] if registry.scaler is not None else [])
+    return required + ([(naming.scaler(),)] if registry.scaler is not None else [])
 
 
 def _require_files(folder: Path, registry: Registry) -> None:
@@ -422,7 +422,7 @@ def _load_objects(
         for index, obj in objects:
             obj.load_state_dict(files.load(folder / name(index), **kwargs))
     if registry.scaler is not None:
-        registry.scaler.load_state_dict(files.load(folder / naming.SCALER, **kwargs))
+        registry.scaler.load_state_dict(files.load(folder / naming.scaler(), **kwargs))
 
 
 def _load_custom_object(obj: Any, folder: Path, index: int, *, weights_only: bool) -> None:

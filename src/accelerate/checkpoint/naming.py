@@ -4,15 +4,25 @@ The names are the interface's: the i-th object of a kind has no number when i is
 which always have one, and random states, which are numbered by rank.
 """
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from accelerate.compat.constants import (
+    MODEL_NAME,
+    OPTIMIZER_NAME,
+    RNG_STATE_NAME,
+    SAFE_MODEL_NAME,
+    SAMPLER_NAME,
+    SCALER_NAME,
+    SCHEDULER_NAME,
+)
+
 __all__ = [
     "CHECKPOINTS_FOLDER",
     "SAFE_WEIGHTS",
-    "SCALER",
     "UNSAFE_WEIGHTS",
     "WeightsFormat",
     "checkpoint_folder",
@@ -26,17 +36,17 @@ __all__ = [
     "random_states",
     "random_states_rank",
     "sampler",
+    "scaler",
     "scheduler",
     "weights",
     "weights_format",
 ]
 
 CHECKPOINTS_FOLDER = "checkpoints"
-SCALER = "scaler.pt"
 
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)", re.ASCII)
 _CUSTOM_OBJECT = re.compile(r"custom_checkpoint_(\d+)\.pkl", re.ASCII)
-_RANDOM_STATES = re.compile(r"random_states_(\d+)\.pkl", re.ASCII)
+_RANDOM_STATES = re.compile(rf"{RNG_STATE_NAME}_(\d+)\.pkl", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +88,8 @@ class WeightsFormat:
         return re.fullmatch(pattern, name, re.ASCII) is not None
 
 
-SAFE_WEIGHTS = WeightsFormat(safe=True, stem="model", extension=".safetensors")
-UNSAFE_WEIGHTS = WeightsFormat(safe=False, stem="pytorch_model", extension=".bin")
+SAFE_WEIGHTS = WeightsFormat(safe=True, stem=SAFE_MODEL_NAME, extension=".safetensors")
+UNSAFE_WEIGHTS = WeightsFormat(safe=False, stem=MODEL_NAME, extension=".bin")
 
 
 def weights_format(safe_serialization: bool) -> WeightsFormat:
@@ -94,22 +104,27 @@ def weights(index: int, *, safe_serialization: bool) -> str:
 
 def optimizer(index: int) -> str:
     """Return the name of the state of the index-th optimizer."""
-    return _numbered("optimizer", index, ".bin")
+    return _numbered(OPTIMIZER_NAME, index, ".bin")
 
 
 def scheduler(index: int) -> str:
     """Return the name of the state of the index-th learning rate scheduler."""
-    return _numbered("scheduler", index, ".bin")
+    return _numbered(SCHEDULER_NAME, index, ".bin")
 
 
 def sampler(index: int) -> str:
     """Return the name of the sampler of the index-th loader."""
-    return _numbered("sampler", index, ".bin")
+    return _numbered(SAMPLER_NAME, index, ".bin")
 
 
 def loader(index: int) -> str:
     """Return the name of the position of the index-th loader, for loaders that keep one."""
     return _numbered("dl_state_dict", index, ".bin")
+
+
+def scaler() -> str:
+    """Return the name of the state of the gradient scaler."""
+    return SCALER_NAME
 
 
 def custom_object(index: int) -> str:
@@ -124,7 +139,7 @@ def custom_object_index(name: str) -> int | None:
 
 def random_states(rank: int) -> str:
     """Return the name of the random number generators' states of one rank."""
-    return f"random_states_{rank}.pkl"
+    return f"{RNG_STATE_NAME}_{rank}.pkl"
 
 
 def random_states_rank(name: str) -> int | None:
@@ -132,7 +147,7 @@ def random_states_rank(name: str) -> int | None:
     return _number(_RANDOM_STATES, name)
 
 
-def checkpoint_folder(project_dir: str | Path, iteration: int) -> Path:
+def checkpoint_folder(project_dir: str | os.PathLike[str], iteration: int) -> Path:
     """Return where automatic naming puts the checkpoint of this iteration."""
     return Path(project_dir) / CHECKPOINTS_FOLDER / f"checkpoint_{iteration}"
 

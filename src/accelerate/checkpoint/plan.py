@@ -93,7 +93,7 @@ def plan_objects(registry: Registry, weights: Sequence[Any], *, safe_serializati
     ]
     if registry.scaler is not None:
         content = registry.scaler.state_dict()
-        planned.append(PlannedFile(name=naming.SCALER, content=content, holds="Gradient scaler state"))
+        planned.append(PlannedFile(name=naming.scaler(), content=content, holds="Gradient scaler state"))
     return planned
 
 
