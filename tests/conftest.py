@@ -1,0 +1,18 @@
+"""Fixtures for every test, and the guard that keeps tests from leaking into each other."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; the tests run several processes
+
+from tests.support.rank_pool import RankPool
+
+
+@pytest.fixture(scope="session")
+def rank_pool() -> Iterator[RankPool]:
+    """Give the pool of ranks that lives as long as the test run; see `RankPool.run`."""
+    pool = RankPool()
+    yield pool
+    pool.close()
