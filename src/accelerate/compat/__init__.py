@@ -1,1 +1,1 @@
-"""What the package needs to know about Python, the operating system and other packages; torch-free."""
+"""What depends on the interpreter, the environment and installed packages."""

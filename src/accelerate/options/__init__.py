@@ -1,1 +1,1 @@
-"""What a user can ask for: plain values that do no work and load without torch."""
+"""What a user can ask for: values, no work; loads without torch."""
