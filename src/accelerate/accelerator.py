@@ -666,7 +666,9 @@ class Accelerator(ProcessHelpers):
                 "The loader's dataset has no length: `gather_for_metrics` keeps all gathered samples."
             )
             return gathered
-        return truncate(gathered, None if as_objects else input_data, accumulation.remainder)
+        if as_objects:
+            return gathered[: accumulation.remainder]
+        return truncate(gathered, input_data, accumulation.remainder)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
         """Sum or average tensors over all ranks, on every rank; see `accelerate.utils.reduce`."""
@@ -770,6 +772,80 @@ class Accelerator(ProcessHelpers):
                 f"these have not: {', '.join(repr(item) for item in unfit)}."
             )
         self._custom_objects.extend(objects)
+
+    def save_state(
+        self,
+        output_dir: str | PathLike[str] | None = None,
+        safe_serialization: bool = True,
+        **save_model_func_kwargs: Any,
+    ) -> Path:
+        """Write all that training needs to go on; every rank calls it.
+
+        Covers every prepared model, optimizer and scheduler, the scaler, random states of every rank, this
+        Accelerator's counter and what was registered for checkpointing.
+
+        Args:
+            output_dir: the folder, made if need be; ignored under automatic naming.
+            safe_serialization: weights as safetensors, else as pickles.
+            save_model_func_kwargs: for engines that write models themselves.
+
+        Returns:
+            The folder.
+
+        Raises:
+            TypeError: no `output_dir`, and automatic naming is off.
+            ConfigurationError: the folder that automatic naming comes to exists.
+        """
+        return checkpointing.save_state(
+            output_dir,
+            self._registry(),
+            run=current,
+            strategy=self._strategy,
+            project=self.project_configuration,
+            wait_for_everyone=self.wait_for_everyone,
+            hooks=self._save_model_state_pre_hook.values(),
+            safe_serialization=safe_serialization,
+        )
+
+    def load_state(
+        self,
+        input_dir: str | PathLike[str] | None = None,
+        load_kwargs: dict[str, Any] | None = None,
+        **load_model_func_kwargs: Any,
+    ) -> None:
+        """Bring everything that `save_state` covers into the state of a checkpoint; every rank calls it.
+
+        Args:
+            input_dir: the folder; the newest checkpoint of automatic naming when None.
+            load_kwargs: passed on to `torch.load` for optimizers, schedulers and loaders.
+            load_model_func_kwargs: passed on to each model's `load_state_dict` (`strict`, …).
+
+        Raises:
+            ConfigurationError: no such folder, or none was named.
+            CheckpointError: a file is missing or damaged, or the number of registered objects differs.
+        """
+        attributes = checkpointing.load_state(
+            input_dir,
+            self._registry(),
+            run=current,
+            strategy=self._strategy,
+            project=self.project_configuration,
+            hooks=self._load_model_state_pre_hook.values(),
+            load_kwargs=load_kwargs,
+            **load_model_func_kwargs,
+        )
+        self.step = attributes.get("step", self.step)
+
+    def _registry(self) -> checkpointing.Registry:
+        return checkpointing.Registry(
+            models=self._models,
+            optimizers=self._optimizers,
+            schedulers=self._schedulers,
+            loaders=self._dataloaders,
+            custom_objects=self._custom_objects,
+            scaler=self.scaler,
+            step=self.step,
+        )
 
     # ---- the end -------------------------------------------------------------------------------------------
 

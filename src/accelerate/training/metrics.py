@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import torch
-
-from accelerate.modules.nested import recursively_apply
+from accelerate.modules.nested import flatten
 
 __all__ = ["truncate"]
 
@@ -13,16 +11,13 @@ def truncate(gathered: Any, inputs: Any, remainder: int) -> Any:
     """Return the first `remainder` rows of every gathered tensor.
 
     Args:
-        gathered: nested containers of tensors (rows of all ranks along dim 0), or a list of objects.
-        inputs: what this rank gave; where it holds 0-d tensors they are one value a rank and not rows.
+        gathered: nested containers of tensors, with the rows of all ranks along dim 0.
+        inputs: what this rank gave, nested alike; where it holds a 0-d tensor, the gathered one has a value
+            a rank and not a row a sample, and stays whole.
         remainder: number of real samples in the last global batch.
     """
-    if isinstance(inputs, torch.Tensor) and inputs.dim() == 0:
-        return gathered
-
-    def rows(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor[:remainder] if tensor.dim() else tensor
-
-    if isinstance(gathered, list) and not any(isinstance(item, torch.Tensor) for item in gathered):
-        return gathered[:remainder]
-    return recursively_apply(rows, gathered)
+    rows, rebuild = flatten(gathered)
+    given, _ = flatten(inputs)
+    return rebuild(
+        tensor[:remainder] if source.dim() else tensor for tensor, source in zip(rows, given, strict=True)
+    )
