@@ -327,8 +327,9 @@ def _require_custom_objects(folder: Path, num_registered: int) -> None:
         raise CheckpointError(
             f"Number of custom checkpoints in folder {folder} does not match the number of registered "
             f"objects: found {len(names)} ({', '.join(sorted(names)) or 'none'}), registered "
-            f"{num_registered}. Nothing was loaded. Call `register_for_checkpointing` with the objects that were registered at "
-            "the save, in the same order, or move the files away and load them with `load_custom_state`."
+            f"{num_registered}. Nothing was loaded. Call `register_for_checkpointing` with the objects that "
+            "were registered at the save, in the same order, or move the files away and load them with "
+            "`load_custom_state`."
         )
 
 
