@@ -7,10 +7,14 @@
     ├── MissingPackageError         (ImportError)   an optional library is needed and not installed
     ├── DistributedOperationException               ranks disagree about a collective
     ├── CheckpointError             (RuntimeError)  a checkpoint cannot be written or read
+    │   ├── MissingCheckpointFileError (FileNotFoundError)     a file that should be there is not
+    │   └── UnsafeCheckpointError      (pickle.UnpicklingError) reading a file would run code from it
     └── LaunchError                 (RuntimeError)  processes could not be started
 
 Each one also subclasses the builtin that callers already catch at that place.
 """
+
+import pickle
 
 __all__ = [
     "AccelerateError",
@@ -19,8 +23,10 @@ __all__ = [
     "DistributedOperationException",
     "EnvironmentVariableError",
     "LaunchError",
+    "MissingCheckpointFileError",
     "MissingPackageError",
     "NotInitializedError",
+    "UnsafeCheckpointError",
 ]
 
 
@@ -50,6 +56,14 @@ class DistributedOperationException(AccelerateError):
 
 class CheckpointError(AccelerateError, RuntimeError):
     """A checkpoint cannot be written, or is damaged or incomplete."""
+
+
+class MissingCheckpointFileError(CheckpointError, FileNotFoundError):
+    """A checkpoint folder lacks a file that what is being loaded needs."""
+
+
+class UnsafeCheckpointError(CheckpointError, pickle.UnpicklingError):
+    """Reading a file would import or call something that is not on the list of safe names."""
 
 
 class LaunchError(AccelerateError, RuntimeError):

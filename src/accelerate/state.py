@@ -6,7 +6,7 @@ run as an argument. `PartialState` is who and where this process is, `Accelerato
 """
 
 import threading
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
 
@@ -64,8 +64,8 @@ def _missing(owner: object, name: str, known: frozenset[str]) -> NoReturn:
     kind = type(owner).__name__
     if name in known:
         raise AttributeError(
-            f"`{kind}` object has no attribute `{name}`. This happens if `{kind}._reset_state()` was called and "
-            "no `Accelerator` or `PartialState` was made since, or if no plugin that brings it is in use."
+            f"`{kind}` object has no attribute `{name}`. This happens if `{kind}._reset_state()` was called "
+            "and no `Accelerator` or `PartialState` was made since, or if no plugin that brings it is in use."
         )
     raise AttributeError(f"'{kind}' object has no attribute '{name}'")
 
@@ -159,7 +159,7 @@ class AcceleratorState(ProcessHelpers):
         ConfigurationError: an `Accelerator` with other settings was made before.
     """
 
-    _shared_state: dict[str, Any] = {}
+    _shared_state: ClassVar[dict[str, Any]] = {}
     _known_attrs = PartialState._known_attrs
 
     def __init__(
@@ -198,14 +198,15 @@ class AcceleratorState(ProcessHelpers):
         asked = None if mixed_precision is None else _precision(mixed_precision)
         if asked is not None and asked != self._mixed_precision:
             raise ConfigurationError(
-                "AcceleratorState has already been initialized and cannot be changed, restart your runtime completely "
-                f"and pass `mixed_precision='{asked}'` to `Accelerator()`. (The first one was made with "
-                f"`mixed_precision='{self._mixed_precision}'`; `accelerator.end_training()` does not undo that.)"
+                "AcceleratorState has already been initialized and cannot be changed, restart your runtime "
+                f"completely and pass `mixed_precision='{asked}'` to `Accelerator()`. "
+                f"(The first one was made with `mixed_precision='{self._mixed_precision}'`.)"
             )
         if cpu and self.device.type != "cpu":
             raise ConfigurationError(
-                "AcceleratorState has already been initialized and cannot be changed, restart your runtime completely "
-                f"and pass `cpu=True` to `Accelerator()`. (The first one was made for {self.device}.)"
+                "AcceleratorState has already been initialized and cannot be changed, restart your runtime "
+                f"completely and pass `cpu=True` to `Accelerator()`. "
+                f"(The first one was made for {self.device}.)"
             )
 
     def __repr__(self) -> str:
@@ -345,3 +346,14 @@ def gradient_state() -> GradientState:
 def accelerator_state() -> AcceleratorState:
     """Return the public view of the training state, for wrappers that offer it as an attribute."""
     return AcceleratorState()
+
+
+def set_up_training(mixed_precision: str | None, *, cpu: bool, **kwargs: Any) -> AcceleratorState:
+    """Start the run if need be, settle how it trains, and return the public view.
+
+    Args:
+        mixed_precision: no, fp16, bf16 or fp8; the environment's, else "no", when None.
+        cpu: use the CPU also where an accelerator is present.
+        kwargs: passed on to the process group.
+    """
+    return AcceleratorState(mixed_precision, cpu, _from_accelerator=True, **kwargs)

@@ -43,8 +43,8 @@ class Accumulation:
     @property
     def num_steps(self) -> int:
         """Micro-batches per optimizer step."""
-        steps: int | None = self.options.get("num_steps")
-        return 1 if steps is None else steps
+        # Read from the dictionary each time: loops that count themselves change it.
+        return self.__dict__["plugin_kwargs"].get("num_steps") or 1 if self.__dict__ else 1
 
     @property
     def sync_with_dataloader(self) -> bool:

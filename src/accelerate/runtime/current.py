@@ -4,7 +4,7 @@ The instance's `__dict__` is the interface's `PartialState._shared_state`; empty
 started. It is started by `PartialState()`, `Accelerator()` or the first public collective.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,6 +15,9 @@ from accelerate.devices.select import select
 from accelerate.options.enums import DistributedType
 from accelerate.runtime import process_group
 from accelerate.runtime.world import World, detect
+
+if TYPE_CHECKING:
+    from accelerate.strategies.base import Strategy
 
 __all__ = ["Current", "current"]
 
@@ -30,6 +33,7 @@ class Current:
         distributed_type: the interface's name for strategy and device together.
         debug: whether collectives are checked on every call.
         fork_launched: whether a notebook forked this process, and its group outlives a training.
+        strategy: how models are trained, once an Accelerator has chosen it.
     """
 
     world: World
@@ -42,6 +46,7 @@ class Current:
     local_process_index: int
     debug: bool
     fork_launched: bool
+    strategy: "Strategy"
     _cpu: bool
 
     @property

@@ -64,12 +64,14 @@ def _explain(world: World, error: Exception) -> str:
     where = f"{world.address or '127.0.0.1'}:{world.port}"
     if "EADDRINUSE" in str(error) or "address already in use" in str(error).lower():
         return (
-            f"Rank 0 cannot listen on {where}: the port is in use, probably by another run. Set MASTER_PORT to "
-            "a free port on every rank, or start with `accelerate launch`, which takes a free one by itself."
+            f"Rank 0 cannot listen on {where}: the port is in use, probably by another run. Set "
+            "MASTER_PORT to a free port on every rank, or start with `accelerate launch`, which takes a free "
+            "one by itself."
         )
     return (
-        f"Rank {world.rank} of {world.size} cannot reach rank 0 at {where}: {error}. Check that rank 0 was started, "
-        "and that MASTER_ADDR and MASTER_PORT are the same on every rank and can be reached from here."
+        f"Rank {world.rank} of {world.size} cannot reach rank 0 at {where}: {error}. Check that "
+        "rank 0 was started, and that MASTER_ADDR and MASTER_PORT are the same on every rank and can be "
+        "reached from here."
     )
 
 

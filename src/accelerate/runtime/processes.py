@@ -1,6 +1,6 @@
 """What only some processes do, and in which order: methods shared by the states and the Accelerator.
 
-A class that has `process_index`, `num_processes` and the three `is_…_process` facts gets them by inheriting.
+They have no state of their own: which process this is, they read from the current run.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,15 +22,11 @@ class NotInitializedValueError(NotInitializedError, ValueError):
 
 def do_nothing(*args: Any, **kwargs: Any) -> None:
     """Take anything, do nothing: what `on_main_process` puts in place of a function on other ranks."""
-    return None
+    return
 
 
 class ProcessHelpers:
-    """Methods that gate or order work by process.
-
-    The facts are declared by whoever inherits: `process_index`, `local_process_index`, `num_processes`,
-    `is_main_process`, `is_local_main_process`, `is_last_process`.
-    """
+    """Methods that gate or order work by process of the current run."""
 
     def wait_for_everyone(self) -> None:
         """Return when every rank has called this."""
@@ -38,7 +34,7 @@ class ProcessHelpers:
 
     @contextmanager
     def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
-        """Give each rank its part of `inputs`, in order; the first ranks take one more when it does not divide.
+        """Give each rank its part of `inputs`, in order; the first ranks take one more if need be.
 
         Args:
             inputs: list, tuple, tensor (along dim 0), `datasets.Dataset`, or a dict of such, of one length.
@@ -47,29 +43,30 @@ class ProcessHelpers:
         Raises:
             ValueError: the values of a dict differ in length.
         """
-        yield split(
-            inputs, self._fact("process_index"), self._fact("num_processes"), apply_padding=apply_padding
-        )
+        yield split(inputs, current.process_index, current.num_processes, apply_padding=apply_padding)
 
     @contextmanager
     def main_process_first(self) -> Iterator[None]:
         """Run the block on rank 0 before all others run it."""
-        with self._first(self._fact("is_main_process")):
+        with self._first(current.is_main_process):
             yield
 
     @contextmanager
     def local_main_process_first(self) -> Iterator[None]:
         """Run the block on the first rank of each machine before the others there run it."""
-        with self._first(self._fact("is_local_main_process")):
+        with self._first(current.is_local_main_process):
             yield
 
     @contextmanager
     def _first(self, is_first: bool) -> Iterator[None]:
         if not is_first:
             self.wait_for_everyone()
-        yield
-        if is_first:
-            self.wait_for_everyone()
+        try:
+            yield
+        finally:
+            # After an exception, too: the others go on, and the launcher ends them when this rank dies.
+            if is_first:
+                self.wait_for_everyone()
 
     def on_main_process(self, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """Decorate a function to run on rank 0 only; elsewhere it does nothing and gives None."""
@@ -89,7 +86,7 @@ class ProcessHelpers:
         """Decorate a function to run on rank `process_index` only."""
         if function is None:
             return partial(self.on_process, process_index=process_index)
-        return function if current.started and self._fact("process_index") == process_index else do_nothing
+        return function if current.started and current.process_index == process_index else do_nothing
 
     def on_local_process(
         self, function: Callable[..., Any] | None = None, local_process_index: int | None = None
@@ -98,9 +95,7 @@ class ProcessHelpers:
         if function is None:
             return partial(self.on_local_process, local_process_index=local_process_index)
         return (
-            function
-            if current.started and self._fact("local_process_index") == local_process_index
-            else do_nothing
+            function if current.started and current.local_process_index == local_process_index else do_nothing
         )
 
     def _only_where(
@@ -112,12 +107,9 @@ class ProcessHelpers:
             )
         if function is None:
             return decorator
-        return function if self._fact(question) else do_nothing
+        return function if getattr(current, question) else do_nothing
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print on the first rank of each machine only."""
-        if self._fact("is_local_main_process"):
+        if current.is_local_main_process:
             print(*args, **kwargs)
-
-    def _fact(self, name: str) -> Any:
-        return getattr(self, name)

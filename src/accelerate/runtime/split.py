@@ -13,7 +13,7 @@ __all__ = ["share_of", "split"]
 
 
 def share_of(length: int, rank: int, size: int) -> tuple[int, int]:
-    """Return the half-open range of items of `rank`; the first ranks take one more when it does not divide."""
+    """Return the half-open range of items of `rank`; the first ranks take one more if need be."""
     base, extra = divmod(length, size)
     start = rank * base + min(rank, extra)
     return start, start + base + (rank < extra)
@@ -23,7 +23,7 @@ def split(inputs: Any, rank: int, size: int, *, apply_padding: bool = False) -> 
     """Return the part of `inputs` that belongs to `rank`.
 
     Args:
-        inputs: list, tuple, tensor (along dim 0), `datasets.Dataset`, or a mapping of such, all of one length.
+        inputs: list, tuple, tensor (along dim 0), `datasets.Dataset`, or a mapping of such, of one length.
             Anything else (a string, an object) is given to every rank whole.
         rank: this process.
         size: number of processes.

@@ -109,8 +109,8 @@ def detect(environ: Mapping[str, str]) -> World:
         if rank is None or size is None:
             missing, found = (rank_name, size_name) if rank is None else (size_name, rank_name)
             raise EnvironmentVariableError(
-                f"{found}={environ[found]} is set but {missing} is not: {launcher} sets both. Unset {found} to run "
-                "one process, or start the script with `accelerate launch`, which sets all of them."
+                f"{found}={environ[found]} is set but {missing} is not: {launcher} sets both. Unset {found} "
+                "to run one process, or start the script with `accelerate launch`, which sets all of them."
             )
         if not 0 <= rank < size:
             raise EnvironmentVariableError(

@@ -1,0 +1,299 @@
+"""One file of a checkpoint, written whole or not at all and read without running code from it.
+
+Home of the public `save` and `load`; called by all that writes or reads checkpoints.
+
+A file is written to a temporary sibling, brought to the disk and renamed. Whoever is killed on the way
+leaves the sibling (`.<name>.<digits>.partial`), never half a file under the final name, and a process that
+has mapped the old file keeps it.
+"""
+
+import _codecs
+import contextlib
+import errno
+import os
+import pickle
+import re
+import secrets
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file as read_safetensors_file
+from safetensors.torch import save as safetensors_bytes
+from safetensors.torch import save_file as write_safetensors_file
+
+from accelerate.checkpoint.shared import clean_state_dict_for_safetensors
+from accelerate.compat import env
+from accelerate.errors import CheckpointError, MissingCheckpointFileError, UnsafeCheckpointError
+from accelerate.runtime.current import current
+from accelerate.runtime.world import detect
+
+__all__ = [
+    "TORCH_SAFE_GLOBALS",
+    "is_writer",
+    "load",
+    "read_safetensors",
+    "require_file",
+    "save",
+    "storable_tensors",
+    "unsafe_names",
+    "write_bytes",
+    "write_file",
+]
+
+FileName = str | os.PathLike[str]
+SafeGlobal = Callable[..., Any] | tuple[Callable[..., Any], str]
+
+_reconstruct: Callable[..., Any] = np.zeros(0).__reduce__()[0]  # type: ignore[assignment]
+_scalar: Callable[..., Any] = np.float64(0).__reduce__()[0]  # type: ignore[assignment]
+
+# The interface's list: what the random states of a checkpoint need besides tensors.
+TORCH_SAFE_GLOBALS: list[Any] = [_reconstruct, np.ndarray, _codecs.encode, np.dtype, np.dtypes.UInt32DType]
+
+_NUMERIC_DTYPES = (
+    *("BoolDType", "Int8DType", "Int16DType", "Int32DType", "Int64DType"),
+    *("UInt8DType", "UInt16DType", "UInt64DType", "Float16DType", "Float32DType", "Float64DType"),
+    *("Complex64DType", "Complex128DType"),
+)
+# numpy 2 moved the two constructors; a file names the place of the numpy that wrote it.
+_SAFE_GLOBALS: tuple[SafeGlobal, ...] = (
+    *TORCH_SAFE_GLOBALS,
+    *(getattr(np.dtypes, name) for name in _NUMERIC_DTYPES),
+    *((_reconstruct, f"{package}.multiarray._reconstruct") for package in ("numpy.core", "numpy._core")),
+    *((_scalar, f"{package}.multiarray.scalar") for package in ("numpy.core", "numpy._core")),
+)
+_safe_globals_lock = threading.RLock()
+
+# How torch names, in the text of its error, the first thing that it refused to import.
+_REFUSED = re.compile(r"GLOBAL (\S+)")
+
+
+def save(
+    obj: Any, f: FileName | BinaryIO, save_on_each_node: bool = False, safe_serialization: bool = False
+) -> None:
+    """Save an object to a file, from the main process only.
+
+    The file appears whole or not at all, and replaces an older one of the same name. May be called on one
+    rank or on all; ranks that do not write return at once. Without a run, the process counts as what the
+    launcher's variables say, and as the main process when there are none.
+
+    Args:
+        obj: what to save; for safetensors a dictionary of names and tensors.
+        f: path of the file, in a folder that exists, or an open binary file.
+        save_on_each_node: let the main process of every machine write, for folders that are not shared.
+        safe_serialization: write safetensors instead of a pickle. Of tensors that share memory, the first
+            name is kept.
+
+    Raises:
+        MissingCheckpointFileError: the folder does not exist.
+        TypeError: `safe_serialization` is on and a value is not a tensor.
+        OSError: the disk is full, or the file cannot be written.
+    """
+    if not is_writer(save_on_each_node):
+        return
+    if isinstance(f, (str, os.PathLike)):
+        write_file(obj, f, safe_serialization=safe_serialization)
+    elif safe_serialization:
+        f.write(safetensors_bytes(storable_tensors(obj), metadata={"format": "pt"}))
+    else:
+        torch.save(obj, f)
+
+
+def load(f: FileName | BinaryIO, map_location: Any = None, **kwargs: Any) -> Any:
+    """Load what `save` wrote without safetensors, refusing files that would run code.
+
+    Args:
+        f: path of the file, or an open binary file.
+        map_location: where tensors go, as in `torch.load`.
+        kwargs: passed on to `torch.load`. `weights_only` is True unless given: tensors, containers, numbers
+            and numeric numpy arrays load, and what `torch.serialization.add_safe_globals` allows.
+
+    Raises:
+        MissingCheckpointFileError: there is no such file.
+        UnsafeCheckpointError: the file needs a class or function that is not known to be safe.
+        CheckpointError: the file is damaged, or was not written by torch.
+    """
+    weights_only = kwargs.pop("weights_only", True)
+    if isinstance(f, (str, os.PathLike)):
+        require_file(Path(f))
+    with _numpy_is_safe() if weights_only else contextlib.nullcontext():
+        try:
+            return torch.load(f, map_location=map_location, weights_only=weights_only, **kwargs)
+        except (OSError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            # What torch.load raises for damage depends on where the damage is: RuntimeError, EOFError,
+            # UnpicklingError, KeyError, UnicodeDecodeError ... Nothing is hidden: all end in an error.
+            raise _reading_failed(f, error, weights_only=weights_only) from error
+
+
+def write_file(obj: Any, path: FileName, *, safe_serialization: bool = False) -> None:
+    """Write an object to a file in the way of `save`, whatever this process is."""
+    if safe_serialization:
+        tensors = storable_tensors(obj)
+        _write(Path(path), lambda to: write_safetensors_file(tensors, to, metadata={"format": "pt"}))
+    else:
+        _write(Path(path), lambda to: torch.save(obj, to))
+
+
+def write_bytes(content: bytes, path: FileName) -> None:
+    """Write bytes to a file, which appears whole or not at all."""
+    _write(Path(path), lambda to: to.write_bytes(content))
+
+
+def read_safetensors(path: FileName, device: str | torch.device = "cpu") -> dict[str, torch.Tensor]:
+    """Read all tensors of a safetensors file onto a device.
+
+    Raises:
+        MissingCheckpointFileError: there is no such file.
+        CheckpointError: the file is damaged.
+    """
+    require_file(Path(path))
+    try:
+        return read_safetensors_file(path, device=str(device))
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} cannot be read: it is damaged ({_reason(error)}).") from error
+
+
+def require_file(path: Path) -> None:
+    """Check that a file is there.
+
+    Raises:
+        MissingCheckpointFileError: it is not; the message says what the folder holds instead.
+    """
+    if not path.exists():
+        folder = path.parent
+        if not folder.is_dir():
+            found = "its folder does not exist"
+        else:
+            found = f"the folder holds {', '.join(sorted(os.listdir(folder))) or 'nothing'}"
+        raise MissingCheckpointFileError(f"{path} does not exist: {found}.")
+
+
+def unsafe_names(path: FileName) -> list[str]:
+    """Return the classes and functions because of which `load` would refuse this file."""
+    with _numpy_is_safe():
+        return _unsafe_names(path)
+
+
+def storable_tensors(obj: Any) -> dict[str, torch.Tensor]:
+    """Return what safetensors can store of a dictionary of tensors; see `clean_state_dict_for_safetensors`.
+
+    Raises:
+        TypeError: it is no dictionary, or a value is not a tensor.
+    """
+    if not isinstance(obj, dict):
+        raise TypeError(
+            f"save(obj, safe_serialization=True): obj is a {type(obj).__name__}, and safetensors holds a "
+            "dictionary of names and tensors. Pass safe_serialization=False for anything else."
+        )
+    wrong = {name: value for name, value in obj.items() if not isinstance(value, torch.Tensor)}
+    if wrong:
+        name, value = next(iter(wrong.items()))
+        raise TypeError(
+            f"{name!r} is a {type(value).__name__}, and safetensors holds tensors only. Pass "
+            "safe_serialization=False to write a pickle, or take it out of the state dict."
+        )
+    return clean_state_dict_for_safetensors(obj)
+
+
+def is_writer(save_on_each_node: bool) -> bool:
+    """Return whether this process writes the files that exist once (once a machine, if asked for)."""
+    world = current.world if current.started else detect(env.snapshot())
+    return world.is_local_main if save_on_each_node else world.is_main
+
+
+def _write(path: Path, write: Callable[[Path], Any]) -> None:
+    """Let `write` make a file beside `path`, bring it to the disk and give it its name."""
+    if _is_special(path):
+        write(path)  # a pipe or device is written to: renaming a file over it would remove it
+        return
+    if not path.parent.is_dir():
+        raise MissingCheckpointFileError(f"{path} cannot be written: the folder {path.parent} does not exist.")
+    temporary = path.with_name(f".{path.name}.{secrets.randbits(64)}.partial")
+    try:
+        temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode
+        write(temporary)
+        os.chmod(temporary, mode)  # safetensors makes files that others may not read
+        _flush_to_disk(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _flush_to_disk(path.parent)
+
+
+def _is_special(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _flush_to_disk(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    if os.name == "nt" and path.is_dir():
+        return  # Windows opens no folders; its renames are written through
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems cannot flush a folder; they have no cache of names to lose.
+        if not (path.is_dir() and error.errno in (errno.EINVAL, errno.ENOTSUP)):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _numpy_is_safe() -> Iterator[None]:
+    """Allow numeric numpy arrays while a file is read.
+
+    torch forgets at the end all that was allowed for a while, also what the user had allowed before: so
+    only what is not yet allowed is added. Its list is global to the process: so one thread at a time.
+    """
+    with _safe_globals_lock:
+        allowed = torch.serialization.get_safe_globals()
+        new = [item for item in _SAFE_GLOBALS if item not in allowed]
+        with torch.serialization.safe_globals(new):
+            yield
+
+
+def _reading_failed(f: FileName | BinaryIO, error: Exception, *, weights_only: bool) -> CheckpointError:
+    name = str(f) if isinstance(f, (str, os.PathLike)) else repr(f)
+    unsafe = _unsafe_names(f) if weights_only else []
+    named = _REFUSED.search(str(error)) if weights_only else None
+    if named and not unsafe:  # a pickle outside the zip archive that torch.save writes
+        unsafe = [named.group(1)]
+    if unsafe:
+        return UnsafeCheckpointError(
+            f"{name} was not loaded: it needs {', '.join(unsafe)}, and reading it could run code. If you trust "
+            "these names, allow them with `torch.serialization.add_safe_globals([...])` before loading; if you "
+            "trust whoever wrote the file with everything this process may do, pass `weights_only=False` "
+            '(`load_kwargs={"weights_only": False}` in `load_state`).'
+        )
+    return CheckpointError(
+        f"{name} cannot be read: it is damaged, or was not written by torch.save "
+        f"({type(error).__name__}: {_reason(error)})."
+    )
+
+
+def _unsafe_names(f: FileName | BinaryIO) -> list[str]:
+    if not isinstance(f, (str, os.PathLike)):
+        f.seek(0)
+    try:
+        return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(f))
+    except (ValueError, RuntimeError, EOFError, LookupError, pickle.UnpicklingError):
+        return []  # asked after a failure, to say more about it: this file is too damaged to tell
+
+
+def _reason(error: BaseException) -> str:
+    text = str(error).strip().rpartition("WeightsUnpickler error: ")[2]
+    return next(iter(text.splitlines()), "no more is known")

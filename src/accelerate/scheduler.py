@@ -1,0 +1,88 @@
+"""The learning-rate scheduler that `prepare` gives back: the user's own, in step with the optimizer.
+
+Made by the Accelerator; the training loop calls it once a micro-batch.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from accelerate.runtime.accumulation import accumulation
+from accelerate.runtime.current import current
+from accelerate.state import gradient_state
+
+if TYPE_CHECKING:
+    from accelerate.state import GradientState
+
+__all__ = ["AcceleratedScheduler"]
+
+
+class AcceleratedScheduler:
+    """A scheduler that advances when the optimizer really stepped.
+
+    A schedule is usually written for one process. With n processes each step consumes n batches, so that it
+    advances n times a step; with `split_batches` the batches of all processes make up one, and it advances
+    once.
+
+    Args:
+        scheduler: the user's scheduler.
+        optimizers: the prepared optimizer or optimizers whose steps it follows.
+        step_with_optimizer: follow them; if False, each call advances once, unconditionally.
+        split_batches: whether one batch is shared among all processes.
+    """
+
+    def __init__(
+        self,
+        scheduler: Any,
+        optimizers: Any,
+        step_with_optimizer: bool = True,
+        split_batches: bool = False,
+    ) -> None:
+        self.scheduler = scheduler
+        self.optimizers: Sequence[Any] = optimizers if isinstance(optimizers, (list, tuple)) else [optimizers]
+        self.split_batches = split_batches
+        self.step_with_optimizer = step_with_optimizer
+        self._limited = hasattr(scheduler, "total_steps")
+
+    @property
+    def gradient_state(self) -> "GradientState":
+        """The public accumulation window."""
+        return gradient_state()
+
+    def step(self, *args: Any, **kwargs: Any) -> None:
+        """Advance the schedule if the optimizer stepped since the last call."""
+        if not self.step_with_optimizer:
+            self.scheduler.step(*args, **kwargs)
+            return
+        if not accumulation.sync_gradients:
+            if accumulation.adjust_scheduler:
+                # torch warns when a scheduler seems to run ahead of its optimizer; it counts calls to do so.
+                self.scheduler._step_count += 1
+            return
+        for optimizer in self.optimizers:
+            if optimizer.step_was_skipped:
+                return
+        for _ in range(1 if self.split_batches else current.ensure().num_processes):
+            # OneCycle-like schedules raise past their end, which the rounding up of batches may reach.
+            if not self._limited or self.scheduler._step_count <= self.scheduler.total_steps:
+                self.scheduler.step(*args, **kwargs)
+
+    def get_last_lr(self) -> Any:
+        """Return the learning rate of each group, as last set."""
+        return self.scheduler.get_last_lr()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the wrapped scheduler's state."""
+        state: dict[str, Any] = self.scheduler.state_dict()
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load state into the wrapped scheduler."""
+        self.scheduler.load_state_dict(state_dict)
+
+    def get_lr(self) -> Any:
+        """Return the learning rates that the wrapped scheduler computes for now."""
+        return self.scheduler.get_lr()
+
+    def print_lr(self, *args: Any, **kwargs: Any) -> None:
+        """Print the learning rate, as the wrapped scheduler does."""
+        self.scheduler.print_lr(*args, **kwargs)

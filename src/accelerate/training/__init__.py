@@ -1,0 +1,1 @@
+"""Parts of the training loop that the Accelerator puts together."""

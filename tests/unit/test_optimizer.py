@@ -1,0 +1,118 @@
+import pickle
+
+import pytest
+import torch
+
+from accelerate.optimizer import AcceleratedOptimizer, move_to_device
+from accelerate.precision.base import StepOutcome
+from accelerate.runtime.accumulation import accumulation
+from accelerate.runtime.current import current
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    current.start(cpu=True)
+    yield
+    current.reset()
+    accumulation.reset()
+
+
+@pytest.fixture
+def parameter():
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.grad = torch.ones(2)
+    return parameter
+
+
+@pytest.fixture
+def optimizer(parameter):
+    return AcceleratedOptimizer(torch.optim.SGD([parameter], lr=0.5))
+
+
+def test_it_is_an_optimizer_that_shares_everything_with_the_one_it_holds(optimizer):
+    assert isinstance(optimizer, torch.optim.Optimizer)
+    for name in ("param_groups", "state", "defaults"):
+        assert getattr(optimizer, name) is getattr(optimizer.optimizer, name)
+    optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))]})
+    assert len(optimizer.optimizer.param_groups) == 2
+
+
+def test_it_steps_and_clears_when_gradients_are_synchronised(optimizer, parameter):
+    optimizer.step()
+    assert parameter.tolist() == [0.5, 0.5]
+    optimizer.zero_grad()
+    assert parameter.grad is None
+
+
+def test_it_does_nothing_inside_a_window(optimizer, parameter):
+    accumulation.sync_gradients = False
+    optimizer.step()
+    optimizer.zero_grad()
+    assert parameter.tolist() == [1.0, 1.0]
+    assert parameter.grad.tolist() == [1.0, 1.0]
+
+
+def test_zero_grad_keeps_zeros_on_request(optimizer, parameter):
+    optimizer.zero_grad(set_to_none=False)
+    assert parameter.grad.tolist() == [0.0, 0.0]
+
+
+def test_the_outcome_of_the_step_function_is_told(parameter):
+    def skip(inner, closure):
+        return StepOutcome(closure(), True)
+
+    optimizer = AcceleratedOptimizer(torch.optim.SGD([parameter], lr=0.5), step_function=skip)
+    assert not optimizer.step_was_skipped
+    assert optimizer.step(lambda: 3) == 3
+    assert optimizer.step_was_skipped
+
+
+def test_a_scaler_alone_skips_on_overflow(parameter):
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    optimizer = AcceleratedOptimizer(torch.optim.SGD([parameter], lr=0.5), scaler=scaler)
+    scaler.scale(parameter.sum()).backward()
+    parameter.grad.fill_(float("inf"))
+    optimizer.step()
+    assert optimizer.step_was_skipped
+    assert parameter.tolist() == [1.0, 1.0]
+    parameter.grad.fill_(4.0)
+    scaler._scale.fill_(4.0)
+    optimizer.step()
+    assert not optimizer.step_was_skipped
+    assert parameter.tolist() == [0.5, 0.5]
+
+
+def test_schedulers_can_be_made_from_it(optimizer):
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.1)
+    optimizer.step()
+    scheduler.step()
+    assert optimizer.optimizer.param_groups[0]["lr"] == pytest.approx(0.05)
+
+
+def test_it_pickles_with_its_state(optimizer):
+    optimizer.step()
+    copy = pickle.loads(pickle.dumps(optimizer))
+    assert copy.state_dict() == optimizer.state_dict()
+    assert isinstance(copy, AcceleratedOptimizer)
+
+
+def test_unknown_attributes_are_not_forwarded(optimizer):
+    optimizer.optimizer.special = 1
+    with pytest.raises(AttributeError):
+        _ = optimizer.special
+
+
+def test_train_and_eval_reach_optimizers_that_have_modes(optimizer):
+    modes = []
+    optimizer.train()
+    optimizer.optimizer.train = lambda: modes.append("train")
+    optimizer.optimizer.eval = lambda: modes.append("eval")
+    optimizer.train()
+    optimizer.eval()
+    assert modes == ["train", "eval"]
+
+
+def test_state_moves_in_every_container():
+    moved = move_to_device({"a": [torch.ones(1), 2], "b": (torch.ones(1),)}, torch.device("meta"))
+    assert moved["a"][0].device.type == moved["b"][0].device.type == "meta"
+    assert moved["a"][1] == 2

@@ -1,0 +1,96 @@
+import pytest
+import torch
+
+from accelerate.options.accumulation import GradientAccumulationPlugin
+from accelerate.optimizer import AcceleratedOptimizer
+from accelerate.runtime.accumulation import accumulation
+from accelerate.runtime.current import current
+from accelerate.scheduler import AcceleratedScheduler
+from accelerate.state import GradientState
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    current.start(cpu=True)
+    yield
+    current.reset()
+    accumulation.reset()
+
+
+@pytest.fixture
+def optimizer():
+    parameter = torch.nn.Parameter(torch.ones(1))
+    parameter.grad = torch.ones(1)
+    optimizer = AcceleratedOptimizer(torch.optim.SGD([parameter], lr=1.0))
+    optimizer.optimizer.step()
+    return optimizer
+
+
+def make(optimizer, **kwargs):
+    inner = torch.optim.lr_scheduler.LambdaLR(optimizer.optimizer, lambda epoch: 1 / (1 + epoch))
+    optimizer.optimizer.step()
+    return AcceleratedScheduler(inner, optimizer, **kwargs)
+
+
+def test_it_advances_once_a_step_in_one_process(optimizer):
+    scheduler = make(optimizer)
+    scheduler.step()
+    assert scheduler.scheduler.last_epoch == 1
+    assert scheduler.get_last_lr() == [0.5]
+
+
+def test_it_advances_once_a_process(optimizer):
+    current.num_processes = 3
+    scheduler = make(optimizer)
+    scheduler.step()
+    assert scheduler.scheduler.last_epoch == 3
+    split = make(optimizer, split_batches=True)
+    split.step()
+    assert split.scheduler.last_epoch == 1
+
+
+def test_it_waits_inside_a_window_and_after_a_skipped_step(optimizer):
+    scheduler = make(optimizer)
+    accumulation.sync_gradients = False
+    scheduler.step()
+    accumulation.sync_gradients = True
+    optimizer._skipped = True
+    scheduler.step()
+    assert scheduler.scheduler.last_epoch == 0
+
+
+def test_adjust_scheduler_counts_micro_batches(optimizer):
+    GradientState(GradientAccumulationPlugin(num_steps=2))
+    scheduler = make(optimizer)
+    accumulation.sync_gradients = False
+    count = scheduler.scheduler._step_count
+    scheduler.step()
+    assert scheduler.scheduler._step_count == count + 1
+    GradientState(GradientAccumulationPlugin(num_steps=2, adjust_scheduler=False))
+    scheduler.step()
+    assert scheduler.scheduler._step_count == count + 1
+
+
+def test_alone_it_always_advances_once(optimizer):
+    current.num_processes = 3
+    accumulation.sync_gradients = False
+    scheduler = make(optimizer, step_with_optimizer=False)
+    scheduler.step()
+    assert scheduler.scheduler.last_epoch == 1
+
+
+def test_a_schedule_with_an_end_stops_there(optimizer):
+    inner = torch.optim.lr_scheduler.OneCycleLR(optimizer.optimizer, max_lr=1.0, total_steps=4)
+    optimizer.optimizer.step()
+    scheduler = AcceleratedScheduler(inner, [optimizer])
+    for _ in range(10):
+        scheduler.step()
+    assert scheduler.scheduler.last_epoch == 4
+
+
+def test_state_round_trips(optimizer):
+    scheduler = make(optimizer)
+    scheduler.step()
+    other = make(optimizer)
+    other.load_state_dict(scheduler.state_dict())
+    assert other.scheduler.last_epoch == 1
