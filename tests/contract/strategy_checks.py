@@ -1,4 +1,4 @@
-"""What every strategy must do, as functions that run on each rank. Called by test_strategy through the pool."""
+"""What every strategy must do, as functions that run on each rank. Called by test_strategy."""
 
 import dataclasses
 
