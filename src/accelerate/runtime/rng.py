@@ -112,8 +112,8 @@ def _source_of_device(rng_type: RNGType) -> _Source:
     kind = KINDS[rng_type.value]
     if not kind.is_available():
         raise ConfigurationError(
-            f'rng_type="{rng_type.value}" means the current device of that kind, but there is none: leave it out '
-            "of `rng_types`."
+            f'rng_type="{rng_type.value}" means the current device of that kind, but there is none: leave it '
+            "out of `rng_types`."
         )
     if rng_type == RNGType.XLA:  # its state is one integer, and no module of torch has it
         return _Source(
