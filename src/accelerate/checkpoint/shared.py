@@ -162,4 +162,6 @@ def _overlapping_names(state_dict: Mapping[str, Any]) -> set[str]:
 
 
 def _separate(tensor: torch.Tensor, *, overlapping: bool) -> torch.Tensor:
-    return tensor.clone(memory_format=torch.contiguous_format) if overlapping else tensor.contiguous()
+    if overlapping:
+        return tensor.clone(memory_format=torch.contiguous_format)
+    return tensor.contiguous() if tensor.layout == torch.strided else tensor
