@@ -49,8 +49,8 @@ __all__ = [
 FileName = str | os.PathLike[str]
 SafeGlobal = Callable[..., Any] | tuple[Callable[..., Any], str]
 
-_reconstruct: Callable[..., Any] = np.zeros(0).__reduce__()[0]  # type: ignore[assignment]
-_scalar: Callable[..., Any] = np.float64(0).__reduce__()[0]  # type: ignore[assignment]
+_reconstruct: Callable[..., Any] = np.zeros(0).__reduce__()[0]
+_scalar: Callable[..., Any] = np.float64(0).__reduce__()[0]
 
 # The interface's list: what the random states of a checkpoint need besides tensors.
 TORCH_SAFE_GLOBALS: list[Any] = [_reconstruct, np.ndarray, _codecs.encode, np.dtype, np.dtypes.UInt32DType]
@@ -214,7 +214,9 @@ def _write(path: Path, write: Callable[[Path], Any]) -> None:
         write(path)  # a pipe or device is written to: renaming a file over it would remove it
         return
     if not path.parent.is_dir():
-        raise MissingCheckpointFileError(f"{path} cannot be written: the folder {path.parent} does not exist.")
+        raise MissingCheckpointFileError(
+            f"{path} cannot be written: the folder {path.parent} does not exist."
+        )
     temporary = path.with_name(f".{path.name}.{secrets.randbits(64)}.partial")
     try:
         temporary.touch(exist_ok=False)
@@ -274,10 +276,10 @@ def _reading_failed(f: FileName | BinaryIO, error: Exception, *, weights_only: b
         unsafe = [named.group(1)]
     if unsafe:
         return UnsafeCheckpointError(
-            f"{name} was not loaded: it needs {', '.join(unsafe)}, and reading it could run code. If you trust "
-            "these names, allow them with `torch.serialization.add_safe_globals([...])` before loading; if you "
-            "trust whoever wrote the file with everything this process may do, pass `weights_only=False` "
-            '(`load_kwargs={"weights_only": False}` in `load_state`).'
+            f"{name} was not loaded: it needs {', '.join(unsafe)}, and reading it could run code. If "
+            "you trust these names, allow them with `torch.serialization.add_safe_globals([...])` before "
+            "loading; if you trust whoever wrote the file with everything this process may do, pass "
+            '`weights_only=False` (`load_kwargs={"weights_only": False}` in `load_state`).'
         )
     return CheckpointError(
         f"{name} cannot be read: it is damaged, or was not written by torch.save "
