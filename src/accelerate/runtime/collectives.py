@@ -1,4 +1,4 @@
-"""Operations in which every process takes part, over nested containers of tensors. Called by users and rooms.
+"""Operations in which every process takes part, over nested containers of tensors; called by users and rooms.
 
 Each asks the current run for its ranks, and starts it with detected values where nobody has; `RankGroup` does
 the work. With one process nothing is sent.
