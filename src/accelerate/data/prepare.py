@@ -308,5 +308,7 @@ def _shared_generator(loader: "DataLoader[Any]") -> torch.Generator | None:
 def _states_to_share(
     rng_types: list[str | RNGType] | None, generator: torch.Generator | None
 ) -> list[str | RNGType]:
-    asked: list[str | RNGType] = [RNGType.GENERATOR] if rng_types is None else list(rng_types)
-    return [kind for kind in asked if generator is not None or RNGType(kind) is not RNGType.GENERATOR]
+    asked: list[str | RNGType] = ["generator"] if rng_types is None else list(rng_types)
+    if generator is None:
+        return [kind for kind in asked if kind not in ("generator", RNGType.GENERATOR)]
+    return asked

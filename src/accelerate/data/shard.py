@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from accelerate.data.samplers import (
@@ -31,6 +32,7 @@ from accelerate.state import GradientState, gradient_state
 __all__ = ["DataLoaderAdapter", "DataLoaderShard", "DataLoaderStateMixin"]
 
 _END = object()
+_FLAT = frozenset([list, tuple])
 
 
 class DataLoaderStateMixin:
@@ -246,9 +248,19 @@ class DataLoaderShard(DataLoaderAdapter, DataLoaderStateMixin):
         """Return what brings a batch to the device, None where batches stay."""
         if self.device is None:
             return None
-        # "cpu" and "cpu:0" are one place, between which torch would copy.
+        # A CPU tensor never reports an index.
         device = torch.device("cpu") if self.device.type == "cpu" else self.device
-        return partial(send_to_device, device=device, non_blocking=self._non_blocking)
+        send = partial(send_to_device, device=device, non_blocking=self._non_blocking)
+
+        def move(batch: Any) -> Any:
+            # The commonest batches, when they are there already, are worth a look before the general way.
+            kind = type(batch)
+            for leaf in batch.values() if kind is dict else batch if kind in _FLAT else (batch,):
+                if type(leaf) is not Tensor or leaf.device != device:
+                    return send(batch)
+            return batch
+
+        return move
 
     def _note_end(self) -> None:
         self.end_of_dataloader = True
@@ -325,8 +337,7 @@ class DataLoaderShard(DataLoaderAdapter, DataLoaderStateMixin):
                 "to replace. Make a loader with another batch sampler and prepare that one."
             )
         if owners:
-            setattr(
-                owners[-1], "batch_sampler" if owners[-1].batch_sampler is replaced else "sampler", sampler
-            )
+            holds_it_as_batches = getattr(owners[-1], "batch_sampler", None) is replaced
+            setattr(owners[-1], "batch_sampler" if holds_it_as_batches else "sampler", sampler)
         if base.sampler is replaced:
             vars(base)["sampler"] = sampler  # torch refuses the plain assignment
