@@ -47,10 +47,10 @@ __all__ = [
 ]
 
 FileName = str | os.PathLike[str]
-SafeGlobal = Callable[..., Any] | tuple[Callable[..., Any], str]
+SafeGlobal = Any  # a callable, or a callable with the full name that files know it by
 
-_reconstruct: Callable[..., Any] = np.zeros(0).__reduce__()[0]
-_scalar: Callable[..., Any] = np.float64(0).__reduce__()[0]
+_reconstruct: Any = np.zeros(0).__reduce__()[0]
+_scalar: Any = np.float64(0).__reduce__()[0]
 
 # The interface's list: what the random states of a checkpoint need besides tensors.
 TORCH_SAFE_GLOBALS: list[Any] = [_reconstruct, np.ndarray, _codecs.encode, np.dtype, np.dtypes.UInt32DType]

@@ -115,7 +115,7 @@ def test_the_main_process_writes(tmp_path, monkeypatch, variables, on_each_node,
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(MissingCheckpointFileError, match="the folder .*nowhere does not exist"):
+    with pytest.raises(MissingCheckpointFileError, match=r"the folder .*nowhere does not exist"):
         files.save({}, tmp_path / "nowhere" / "file")
 
 

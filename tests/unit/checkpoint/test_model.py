@@ -122,7 +122,7 @@ def test_parameters_on_meta_are_refused(tmp_path):
     with torch.device("meta"):
         model = nn.Linear(2, 2)
     with pytest.raises(
-        CheckpointError, match="You can't save the model since some parameters are on the meta device."
+        CheckpointError, match=r"You can't save the model since some parameters are on the meta device."
     ):
         save_model(model.state_dict(), tmp_path / "folder")
     assert not (tmp_path / "folder").exists()
