@@ -101,7 +101,7 @@ class MovePlan:
         row = torch.empty(self.row_bytes, dtype=torch.uint8, device=leaves[0].device)
         for segment in self.segments:
             window = row[segment.start : segment.stop].view(segment.carrier)
-            torch.cat([raw[index] for index in segment.indices], out=window)
+            torch.cat([raw[index].reshape(-1) for index in segment.indices], out=window)
         return row
 
     def unpack(self, rows: Tensor) -> list[Tensor]:
@@ -126,13 +126,16 @@ def _raw(leaf: Tensor) -> Tensor:
     if leaf.is_conj() or leaf.is_neg():
         leaf = leaf.resolve_conj().resolve_neg()
     carrier = _carrier(leaf.dtype)
-    return (leaf if leaf.dtype == carrier else leaf.view(carrier)).reshape(-1)
+    return leaf if leaf.dtype == carrier else leaf.view(carrier)
 
 
 def concatenate_flat(leaves: Sequence[Tensor]) -> Tensor:
     """Return the elements of all `leaves`, of one dtype, in one dim; one contiguous leaf is only viewed."""
-    flat = [leaf.reshape(-1) for leaf in leaves]
-    return flat[0] if len(flat) == 1 else torch.cat(flat)
+    if len(leaves) > 1:
+        return torch.cat([leaf.reshape(-1) for leaf in leaves])
+    flat = leaves[0].reshape(-1).contiguous()
+    # torch calls one element contiguous whatever its stride, but neither views nor sends it then.
+    return flat if flat.stride(0) == 1 else flat.as_strided(flat.shape, (1,))
 
 
 def split_flat(flat: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:

@@ -24,6 +24,9 @@ from accelerate.runtime.flat import (
 
 __all__ = ["CannotPadNestedTensorWarning", "RankGroup"]
 
+# torch 2.13 renamed it and warns at each call of the old name.
+_ALL_GATHER = "all_gather_single" if hasattr(dist, "all_gather_single") else "all_gather_into_tensor"
+
 Result = TypeVar("Result")
 Rebuild = Callable[[Iterable[Any]], Any]
 
@@ -179,7 +182,7 @@ class RankGroup:
                 plan = MovePlan.of(bucket)
                 row = plan.pack(bucket).to(self._reachable(device))
                 rows = row.new_empty(self.size * plan.row_bytes)
-                dist.all_gather_into_tensor(rows, row, group=self.group)
+                getattr(dist, _ALL_GATHER)(rows, row, group=self.group)
                 parts = plan.unpack(rows.to(device).view(self.size, plan.row_bytes))
                 for index, leaf, part in zip(indices, bucket, parts, strict=True):
                     results[index] = part.reshape(_gathered_shape(leaf.shape, self.size))
@@ -266,7 +269,7 @@ def _has_dim(leaf: Tensor, dim: int) -> bool:
 def _check_pad_index(pad_index: float, dtype: torch.dtype) -> None:
     takes_fractions = dtype.is_floating_point or dtype.is_complex or dtype == torch.bool
     try:
-        torch.full((), pad_index, dtype=dtype)
+        torch.full((2,), pad_index, dtype=dtype)  # with one element torch does not look
         fits = takes_fractions or float(pad_index).is_integer()
     except RuntimeError:  # torch's word for a number that overflows
         fits = False
