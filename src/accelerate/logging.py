@@ -111,7 +111,7 @@ def get_logger(name: str, log_level: str | None = None) -> MultiProcessAdapter:
         ConfigurationError: no level has that name (a ValueError).
 
     Example:
-        >>> from accelerate import PartialState
+        >>> from accelerate.state import PartialState
         >>> from accelerate.logging import get_logger
         >>> logger = get_logger("example", log_level="INFO")
         >>> state = PartialState()
