@@ -154,8 +154,10 @@ def read_safetensors(path: FileName, device: str | torch.device = "cpu") -> dict
         CheckpointError: the file is damaged.
     """
     require_file(Path(path))
+    # The CPU with an index, as torch names a rank's, is a name that safetensors refuses.
+    name = "cpu" if torch.device(device).type == "cpu" else str(device)
     try:
-        return read_safetensors_file(path, device=str(device))
+        return read_safetensors_file(path, device=name)
     except SafetensorError as error:
         raise CheckpointError(f"{path} cannot be read: it is damaged ({_reason(error)}).") from error
 
