@@ -47,10 +47,10 @@ __all__ = [
 ]
 
 FileName = str | os.PathLike[str]
-SafeGlobal = Callable[..., Any] | tuple[Callable[..., Any], str]
+SafeGlobal = Any  # a callable, or a callable with the full name that files know it by
 
-_reconstruct: Callable[..., Any] = np.zeros(0).__reduce__()[0]  # type: ignore[assignment]
-_scalar: Callable[..., Any] = np.float64(0).__reduce__()[0]  # type: ignore[assignment]
+_reconstruct: Any = np.zeros(0).__reduce__()[0]
+_scalar: Any = np.float64(0).__reduce__()[0]
 
 # The interface's list: what the random states of a checkpoint need besides tensors.
 TORCH_SAFE_GLOBALS: list[Any] = [_reconstruct, np.ndarray, _codecs.encode, np.dtype, np.dtypes.UInt32DType]
@@ -154,8 +154,10 @@ def read_safetensors(path: FileName, device: str | torch.device = "cpu") -> dict
         CheckpointError: the file is damaged.
     """
     require_file(Path(path))
+    # The CPU with an index, as torch names a rank's, is a name that safetensors refuses.
+    name = "cpu" if torch.device(device).type == "cpu" else str(device)
     try:
-        return read_safetensors_file(path, device=str(device))
+        return read_safetensors_file(path, device=name)
     except SafetensorError as error:
         raise CheckpointError(f"{path} cannot be read: it is damaged ({_reason(error)}).") from error
 
@@ -214,7 +216,9 @@ def _write(path: Path, write: Callable[[Path], Any]) -> None:
         write(path)  # a pipe or device is written to: renaming a file over it would remove it
         return
     if not path.parent.is_dir():
-        raise MissingCheckpointFileError(f"{path} cannot be written: the folder {path.parent} does not exist.")
+        raise MissingCheckpointFileError(
+            f"{path} cannot be written: the folder {path.parent} does not exist."
+        )
     temporary = path.with_name(f".{path.name}.{secrets.randbits(64)}.partial")
     try:
         temporary.touch(exist_ok=False)
@@ -274,10 +278,10 @@ def _reading_failed(f: FileName | BinaryIO, error: Exception, *, weights_only: b
         unsafe = [named.group(1)]
     if unsafe:
         return UnsafeCheckpointError(
-            f"{name} was not loaded: it needs {', '.join(unsafe)}, and reading it could run code. If you trust "
-            "these names, allow them with `torch.serialization.add_safe_globals([...])` before loading; if you "
-            "trust whoever wrote the file with everything this process may do, pass `weights_only=False` "
-            '(`load_kwargs={"weights_only": False}` in `load_state`).'
+            f"{name} was not loaded: it needs {', '.join(unsafe)}, and reading it could run code. If "
+            "you trust these names, allow them with `torch.serialization.add_safe_globals([...])` before "
+            "loading; if you trust whoever wrote the file with everything this process may do, pass "
+            '`weights_only=False` (`load_kwargs={"weights_only": False}` in `load_state`).'
         )
     return CheckpointError(
         f"{name} cannot be read: it is damaged, or was not written by torch.save "

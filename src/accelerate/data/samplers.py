@@ -91,8 +91,8 @@ class BatchSamplerShard(BatchSampler):
         batch_size = getattr(batch_sampler, "batch_size", None)
         if split_batches and (batch_size is None or batch_size % num_processes):
             raise ConfigurationError(
-                f"To use `BatchSamplerShard` in `split_batches` mode, the batch size ({batch_size}) needs to be "
-                f"a round multiple of the number of processes ({num_processes})."
+                f"To use `BatchSamplerShard` in `split_batches` mode, the batch size ({batch_size}) needs to "
+                f"be a round multiple of the number of processes ({num_processes})."
             )
         self.batch_sampler = batch_sampler
         self.num_processes = num_processes

@@ -37,9 +37,7 @@ def install_excepthook() -> None:
             faulthandler.enable()
     former = sys.excepthook
 
-    def excepthook(
-        kind: type[BaseException], error: BaseException, stack: TracebackType | None
-    ) -> None:
+    def excepthook(kind: type[BaseException], error: BaseException, stack: TracebackType | None) -> None:
         if not issubclass(kind, KeyboardInterrupt):
             _write(path, error)
         former(kind, error, stack)
