@@ -130,6 +130,9 @@ class Settled:
     def _groups(self) -> None:
         if self.torch.distributed.is_initialized():
             self.torch.distributed.destroy_process_group()
+        # An init_process_group that fails leaves its number taken: the next group would wait for peers
+        # under a name that they do not use.
+        self.torch.distributed.distributed_c10d._world.group_count = 0
 
     def _accelerate(self) -> None:
         state = sys.modules.get("accelerate.state")
