@@ -1,0 +1,58 @@
+"""The door to collectives and nested containers, under the path that client libraries import."""
+
+from accelerate.compat.doors import door
+
+HOMES = {
+    "accelerate.compat.probes": ["is_torch_distributed_available"],
+    "accelerate.compat.versions": ["is_torch_version"],
+    "accelerate.devices.support": [
+        "is_npu_available",
+        "is_torch_xla_available",
+    ],
+    "accelerate.errors": ["DistributedOperationException"],
+    "accelerate.modules.nested": [
+        "concatenate",
+        "convert_outputs_to_fp32",
+        "convert_to_fp32",
+        "ConvertOutputsToFp32",
+        "find_batch_size",
+        "find_device",
+        "get_data_structure",
+        "get_shape",
+        "honor_type",
+        "ignorant_find_batch_size",
+        "initialize_tensors",
+        "is_namedtuple",
+        "is_tensor_information",
+        "is_torch_tensor",
+        "is_torch_xpu_tensor",
+        "listify",
+        "recursively_apply",
+        "send_to_device",
+        "slice_tensors",
+        "TensorInformation",
+    ],
+    "accelerate.options.enums": ["DistributedType"],
+    "accelerate.runtime.collectives": [
+        "broadcast",
+        "broadcast_object_list",
+        "CannotPadNestedTensorWarning",
+        "chained_operation",
+        "copy_tensor_to_devices",
+        "gather",
+        "gather_object",
+        "gather_tensor_shape",
+        "pad_across_processes",
+        "pad_input_tensors",
+        "reduce",
+        "TENSOR_INT_TO_DTYPE",
+        "TENSOR_TYPE_TO_INT",
+        "verify_operation",
+    ],
+    "accelerate.state": [
+        "AcceleratorState",
+        "PartialState",
+    ],
+}
+
+__getattr__, __dir__, __all__ = door(__name__, HOMES)

@@ -1,0 +1,40 @@
+"""The door to what the interface keeps under `other`."""
+
+from accelerate.compat.doors import door
+
+HOMES = {
+    "accelerate.checkpoint.files": [
+        "clean_state_dict_for_safetensors",
+        "load",
+        "save",
+    ],
+    "accelerate.compat.orphans": [
+        "convert_bytes",
+        "get_pretty_name",
+        "merge_dicts",
+        "recursive_getattr",
+    ],
+    "accelerate.compat.probes": [
+        "is_deepspeed_available",
+        "is_numpy_available",
+        "is_torch_distributed_available",
+        "is_weights_only_available",
+    ],
+    "accelerate.compat.system": [
+        "check_os_kernel",
+        "get_free_port",
+        "is_port_in_use",
+    ],
+    "accelerate.compat.versions": ["is_torch_version"],
+    "accelerate.devices.support": ["is_torch_xla_available"],
+    "accelerate.logging": ["get_logger"],
+    "accelerate.modules.unwrap": [
+        "extract_model_from_parallel",
+        "is_compiled_module",
+    ],
+    "accelerate.options.enums": ["DistributedType"],
+    "accelerate.runtime.collectives": ["wait_for_everyone"],
+    "accelerate.state": ["PartialState"],
+}
+
+__getattr__, __dir__, __all__ = door(__name__, HOMES)
