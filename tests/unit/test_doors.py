@@ -81,7 +81,7 @@ def test_importing_the_package_loads_next_to_nothing() -> None:
     ours = {name for name in loaded if name.startswith("accelerate")}
     assert ours == {"accelerate", "accelerate.compat", "accelerate.compat.doors"}
     assert not HEAVY & set(loaded)
-    assert len(loaded) < 30, loaded
+    assert len(loaded) < 40, loaded
 
 
 def test_doors_load_without_anything_heavy() -> None:

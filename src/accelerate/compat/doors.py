@@ -63,7 +63,8 @@ def door(module: str, homes: Mapping[str, Sequence[str]]) -> Door:
 
 def _is_submodule(module: str, name: str) -> bool:
     # Only a package has submodules, and only a plain name can be one: find_spec("a.b") would import `a`.
-    if not hasattr(sys.modules[module], "__path__") or name.startswith("_") or not name.isidentifier():
+    is_package = "__path__" in vars(sys.modules[module])
+    if not is_package or name.startswith("_") or not name.isidentifier():
         return False
     return importlib.util.find_spec(f"{module}.{name}") is not None
 
@@ -71,7 +72,7 @@ def _is_submodule(module: str, name: str) -> bool:
 def _submodules(module: str) -> list[str]:
     import pkgutil
 
-    path = getattr(sys.modules[module], "__path__", [])
+    path = vars(sys.modules[module]).get("__path__", [])
     return [found.name for found in pkgutil.iter_modules(path) if not found.name.startswith("_")]
 
 

@@ -4,10 +4,10 @@ from accelerate.compat.doors import door
 
 HOMES = {
     "accelerate.checkpoint.files": [
-        "clean_state_dict_for_safetensors",
         "load",
         "save",
     ],
+    "accelerate.checkpoint.shared": ["clean_state_dict_for_safetensors"],
     "accelerate.compat.constants": [
         "MITA_PROFILING_AVAILABLE_PYTORCH_VERSION",
         "MODEL_NAME",
@@ -100,8 +100,6 @@ HOMES = {
         "is_torch_version",
     ],
     "accelerate.devices.support": [
-        "check_cuda_fp8_capability",
-        "get_current_device_type",
         "is_bf16_available",
         "is_cuda_available",
         "is_fp16_available",
@@ -116,13 +114,15 @@ HOMES = {
         "is_rocm_available",
         "is_sdaa_available",
         "is_torch_xla_available",
-        "is_transformer_engine_mxfp8_available",
         "is_xccl_available",
         "is_xpu_available",
     ],
+    "accelerate.modules.compile": [
+        "has_compiled_regions",
+        "is_compiled_module",
+    ],
     "accelerate.modules.nested": [
         "concatenate",
-        "convert_outputs_to_fp32",
         "convert_to_fp32",
         "find_batch_size",
         "find_device",
@@ -139,10 +139,7 @@ HOMES = {
         "slice_tensors",
         "TensorInformation",
     ],
-    "accelerate.modules.unwrap": [
-        "extract_model_from_parallel",
-        "is_compiled_module",
-    ],
+    "accelerate.modules.unwrap": ["extract_model_from_parallel"],
     "accelerate.options.accumulation": ["GradientAccumulationPlugin"],
     "accelerate.options.data": ["DataLoaderConfiguration"],
     "accelerate.options.dynamo": ["TorchDynamoPlugin"],
@@ -168,15 +165,13 @@ HOMES = {
     "accelerate.runtime.collectives": [
         "broadcast",
         "broadcast_object_list",
-        "CannotPadNestedTensorWarning",
-        "copy_tensor_to_devices",
         "gather",
         "gather_object",
         "pad_across_processes",
-        "pad_input_tensors",
         "reduce",
-        "wait_for_everyone",
     ],
+    "accelerate.runtime.process_group": ["wait_for_everyone"],
+    "accelerate.runtime.rank_group": ["CannotPadNestedTensorWarning"],
     "accelerate.runtime.rng": [
         "set_seed",
         "synchronize_rng_state",

@@ -13,6 +13,19 @@ from accelerate.compat.versions import (
     compare_versions as compare_versions,
     is_torch_version as is_torch_version,
 )
+from accelerate.devices.support import (
+    is_cuda_available as is_cuda_available,
+    is_hpu_available as is_hpu_available,
+    is_mlu_available as is_mlu_available,
+    is_musa_available as is_musa_available,
+    is_neuron_available as is_neuron_available,
+    is_npu_available as is_npu_available,
+    is_rocm_available as is_rocm_available,
+    is_xpu_available as is_xpu_available,
+)
+from accelerate.modules.nested import (
+    TensorInformation as TensorInformation,
+)
 from accelerate.options.accumulation import (
     GradientAccumulationPlugin as GradientAccumulationPlugin,
 )
@@ -68,12 +81,21 @@ __all__ = [
     "ProjectConfiguration",
     "RNGType",
     "SageMakerDistributedType",
+    "TensorInformation",
     "TorchDynamoPlugin",
     "compare_versions",
+    "is_cuda_available",
+    "is_hpu_available",
+    "is_mlu_available",
     "is_msamp_available",
+    "is_musa_available",
+    "is_neuron_available",
+    "is_npu_available",
+    "is_rocm_available",
     "is_torch_version",
     "is_torchao_available",
     "is_transformer_engine_available",
+    "is_xpu_available",
     "parse_flag_from_env",
     "str_to_bool",
 ]

@@ -72,10 +72,8 @@ HOMES = {
         "is_rocm_available",
         "is_sdaa_available",
         "is_torch_xla_available",
-        "is_transformer_engine_mxfp8_available",
         "is_xccl_available",
         "is_xpu_available",
-        "USE_TORCH_XLA",
     ],
 }
 

@@ -4,10 +4,10 @@ from accelerate.compat.doors import door
 
 HOMES = {
     "accelerate.checkpoint.files": [
-        "clean_state_dict_for_safetensors",
         "load",
         "save",
     ],
+    "accelerate.checkpoint.shared": ["clean_state_dict_for_safetensors"],
     "accelerate.compat.orphans": [
         "convert_bytes",
         "get_pretty_name",
@@ -28,12 +28,13 @@ HOMES = {
     "accelerate.compat.versions": ["is_torch_version"],
     "accelerate.devices.support": ["is_torch_xla_available"],
     "accelerate.logging": ["get_logger"],
-    "accelerate.modules.unwrap": [
-        "extract_model_from_parallel",
+    "accelerate.modules.compile": [
+        "has_compiled_regions",
         "is_compiled_module",
     ],
+    "accelerate.modules.unwrap": ["extract_model_from_parallel"],
     "accelerate.options.enums": ["DistributedType"],
-    "accelerate.runtime.collectives": ["wait_for_everyone"],
+    "accelerate.runtime.process_group": ["wait_for_everyone"],
     "accelerate.state": ["PartialState"],
 }
 
