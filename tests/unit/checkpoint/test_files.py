@@ -286,7 +286,13 @@ def test_a_damaged_file_is_named(tmp_path, damage, safe):
         files.read_safetensors(path) if safe else files.load(path)
 
 
-def test_memory_layout_of_the_interfaces_list():
+@pytest.mark.parametrize("device", ["cpu", torch.device("cpu", 0)])
+def test_safetensors_are_read_onto_a_device_of_any_spelling(tmp_path, device):
+    files.save({"a": torch.ones(2)}, tmp_path / "file", safe_serialization=True)
+    assert files.read_safetensors(tmp_path / "file", device)["a"].device.type == "cpu"
+
+
+def test_the_interfaces_list_of_safe_names():
     assert [item.__name__ for item in files.TORCH_SAFE_GLOBALS] == [
         "_reconstruct",
         "ndarray",
