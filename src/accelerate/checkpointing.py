@@ -93,7 +93,7 @@ def save_state(
     models = list(registry.models)
     weights = [strategy.state_dict(model) for model in models]
     owned = strategy.save(models, registry.optimizers, folder)
-    for hook in hooks:
+    for hook in tuple(hooks):  # one may remove itself
         hook(models, weights, str(folder))
     common = _without_owned(registry, owned)
     plan = plan_objects(common, [] if owned.models else weights, safe_serialization=safe_serialization)
@@ -151,7 +151,7 @@ def load_state(
     location = _location(load_model_func_kwargs.pop("map_location", None), run.device, on_device=several)
     _require_custom_objects(folder, len(registry.custom_objects))
     models = list(registry.models)
-    for hook in hooks:
+    for hook in tuple(hooks):  # one may remove itself
         hook(models, str(folder))
     owned = strategy.load(models, registry.optimizers, folder)
     common = _without_owned(dataclasses.replace(registry, models=models), owned)
