@@ -185,7 +185,8 @@ class RankGroup:
                 getattr(dist, _ALL_GATHER)(rows, row, group=self.group)
                 parts = plan.unpack(rows.to(device).view(self.size, plan.row_bytes))
                 for index, leaf, part in zip(indices, bucket, parts, strict=True):
-                    results[index] = part.reshape(_gathered_shape(leaf.shape, self.size))
+                    # Not `reshape`: it may give a view, which would keep the rows of all leaves alive.
+                    results[index] = part.contiguous().view(_gathered_shape(leaf.shape, self.size))
         return results
 
     def _reduce(self, leaves: Sequence[Tensor], reduction: str) -> list[Tensor]:
