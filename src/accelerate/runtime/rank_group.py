@@ -185,7 +185,9 @@ class RankGroup:
                 getattr(dist, _ALL_GATHER)(rows, row, group=self.group)
                 parts = plan.unpack(rows.to(device).view(self.size, plan.row_bytes))
                 for index, leaf, part in zip(indices, bucket, parts, strict=True):
-                    results[index] = part.reshape(_gathered_shape(leaf.shape, self.size))
+                    if len(bucket) > 1:  # a view would keep the rows of all leaves alive
+                        part = part.clone(memory_format=torch.contiguous_format)
+                    results[index] = part.view(_gathered_shape(leaf.shape, self.size))
         return results
 
     def _reduce(self, leaves: Sequence[Tensor], reduction: str) -> list[Tensor]:

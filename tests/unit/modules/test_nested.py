@@ -39,7 +39,7 @@ class Point(NamedTuple):
     y: Any
 
 
-class Scaled(namedtuple("Scaled", "value scale")):  # noqa: PYI024  a constructor of its own, like PackedSequence
+class Scaled(namedtuple("Scaled", "value scale")):
     def __new__(cls, value: Any) -> "Scaled":
         return super().__new__(cls, value, 1.0)
 
