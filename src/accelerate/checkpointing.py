@@ -296,7 +296,8 @@ def _location(map_location: Any, device: torch.device, *, on_device: bool) -> to
         raise TypeError(
             f"map_location={map_location!r}: please choose one of `None`, `'cpu'`, or `'on_device'`."
         )
-    return device if map_location == "on_device" else torch.device("cpu")
+    # The CPU has no index here: readers refuse "cpu:0", which is how torch names that of a rank.
+    return torch.device("cpu") if map_location == "cpu" or device.type == "cpu" else device
 
 
 def _required(registry: Registry) -> list[tuple[str, ...]]:
