@@ -401,6 +401,19 @@ def test_batches_are_skipped_at_the_start_of_each_pass():
     assert [read(loader), read(loader)] == [[[4, 5, 6, 7], [8, 9]]] * 2
 
 
+class Uncopied(Sizes):
+    def __deepcopy__(self, memo):
+        return self
+
+
+def test_how_the_inner_sampler_is_copied_is_its_own_affair():
+    loader = rank_shard(9, Uncopied([4, 5]), rank=1)
+    twin = copy.deepcopy(loader)
+    assert twin.batch_sampler is not loader.batch_sampler
+    assert twin.batch_sampler.batch_sampler is loader.batch_sampler.batch_sampler
+    assert read(twin) == read(loader) == [[4, 5, 6, 7, 8]]
+
+
 @pytest.mark.parametrize("duplicate", [lambda it: pickle.loads(pickle.dumps(it)), copy.copy, copy.deepcopy])
 def test_copies_read_the_same(duplicate):
     generator = torch.Generator().manual_seed(1)
