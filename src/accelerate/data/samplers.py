@@ -106,7 +106,7 @@ class BatchSamplerShard(BatchSampler):
         )
 
     def __getattr__(self, name: str) -> Any:
-        # Not yet set while copy and pickle make an instance; and what they ask of it is not its inner's affair.
+        # Not yet set while copy and pickle make an instance; and what they ask is not for its inner one.
         if name == "batch_sampler" or name.startswith("__"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.batch_sampler, name)
