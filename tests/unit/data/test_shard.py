@@ -183,8 +183,16 @@ def test_abandoned_and_repeated_iterators():
     next(second)
     del first  # ends an older pass, not the one that is on
     assert accumulation.active_loader is loader
+    assert loader.gradient_state.dataloader_references == [None, loader]
     del second
     assert accumulation.active_loader is None
+
+
+def test_a_pass_begun_by_hand_twice_counts_once():
+    loader = shard()
+    loader.begin()
+    loader.begin()
+    assert loader.gradient_state.dataloader_references == [None, loader]
 
 
 def test_an_iterator_that_was_never_used_changes_nothing():
