@@ -297,8 +297,11 @@ def _shared_generator(loader: "DataLoader[Any]") -> torch.Generator | None:
     if own and sampler.generator is None:
         seed = int(torch.empty((), dtype=torch.int64).random_().item())
         sampler.generator = torch.Generator().manual_seed(seed)
-    generator = getattr(sampler, "generator", None)
-    return generator if isinstance(generator, torch.Generator) else None
+    for each in reversed(sampler_chain(loader)):  # a batch sampler may have one, too
+        generator = getattr(each, "generator", None)
+        if isinstance(generator, torch.Generator):
+            return generator
+    return None
 
 
 def _states_to_share(

@@ -222,6 +222,14 @@ def test_a_generator_of_the_user_is_the_one_that_ranks_share():
     assert prepared.rng_types == ["generator"]
 
 
+def test_a_generator_of_a_batch_sampler_of_the_user_is_shared():
+    generator = torch.Generator()
+    batches = Lengths()
+    batches.generator = generator
+    prepared = prepare_data_loader(DataLoader(TEN, batch_sampler=batches), num_processes=2, process_index=0)
+    assert prepared.synchronized_generator is generator
+
+
 @pytest.mark.parametrize("asked", [["generator", "torch"], [RNGType.GENERATOR, RNGType.TORCH]])
 def test_a_state_without_generator_is_not_asked_for(asked):
     prepared = prepare_data_loader(DataLoader(TEN), rng_types=asked)
