@@ -148,7 +148,9 @@ class RankGroup:
     def _tensors(self, name: str, data: Any, *, nested: bool = False) -> tuple[list[Tensor], Rebuild]:
         leaves, rebuild = flatten(data)
         for index, leaf in enumerate(leaves):
-            if _is_dense(leaf) or (nested and isinstance(leaf, Tensor) and leaf.is_nested):
+            if _is_dense(leaf):
+                continue
+            if isinstance(leaf, Tensor) and (self.size == 1 or (nested and leaf.is_nested)):
                 continue
             where = describe(list(walk(data))[index][0], leaf)
             if isinstance(leaf, Tensor):
