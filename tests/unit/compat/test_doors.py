@@ -88,7 +88,9 @@ def test_a_name_that_its_home_lost_says_so(house: ModuleType) -> None:
         _ = house.none
 
 
-@pytest.mark.parametrize("name", ["nothing_alike", "secret", "rooms.kitchen", "_hidden", "__path_hooks__"])
+@pytest.mark.parametrize(
+    "name", ["nothing_alike", "secret", "rooms.kitchen", "lost.other", "_hidden", "__gather__"]
+)
 def test_unknown_names_give_the_words_of_python(house: ModuleType, name: str) -> None:
     with pytest.raises(AttributeError) as caught:
         getattr(house, name)

@@ -58,6 +58,19 @@ def test_a_free_port_is_free_and_then_taken() -> None:
     assert not system.is_port_in_use(port)
 
 
+def test_a_port_that_a_closed_connection_lingers_on_is_free() -> None:
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            accepted, _ = server.accept()
+            accepted.close()
+            client.recv(1)
+    assert not system.is_port_in_use(port)
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.5", "::1", "0.0.0.0"])
 def test_listeners_on_any_address_are_found(address: str) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
