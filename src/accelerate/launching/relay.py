@@ -3,18 +3,20 @@
 [Note: how output travels]
 Whole lines pass at once, so that lines of different ranks do not mix. An incomplete *line* (a prompt, a
 progress bar that redraws itself with carriage returns) passes after LINE_PATIENCE. From the first line of
-a traceback on everything is *held* for at most HOLD_PATIENCE: a rank that fails is gone by then, and its
-traceback belongs into the report, once, instead of between the lines of its peers. A rank that goes on
-gets its held output shown, in order. The *tail*, the last TAIL_BYTES of all that was written, stays in
-memory for the report.
+a traceback on everything is *held*: if the rank is failing, its traceback belongs into the report, once,
+instead of between the lines of its peers. A rank that still writes GOES_ON_AFTER has not failed, and one
+that is silent is trusted no longer than HOLD_PATIENCE (to unload torch takes seconds on a busy machine);
+then the held output is shown, in order. The *tail*, the last TAIL_BYTES of all that was written, stays
+in memory for the report.
 """
 
 import re
 
-__all__ = ["HOLD_PATIENCE", "LINE_PATIENCE", "TAIL_BYTES", "Relay"]
+__all__ = ["GOES_ON_AFTER", "HOLD_PATIENCE", "LINE_PATIENCE", "TAIL_BYTES", "Relay"]
 
 LINE_PATIENCE = 0.02  # seconds
-HOLD_PATIENCE = 2.0  # seconds
+GOES_ON_AFTER = 1.0  # seconds
+HOLD_PATIENCE = 10.0  # seconds
 TAIL_BYTES = 256 * 1024  # per stream of a rank
 
 # The first words of a fatal message. A progress bar may stand before them on the same line, and torch puts
@@ -24,6 +26,9 @@ _TROUBLE = re.compile(
     rb"|^  File \"[^\"\n]+\", line \d+$|^Fatal Python error: |^Exception ignored in|^terminate called )",
     re.MULTILINE,
 )
+
+# Native code warns about what an interrupted process leaves open; that is no sign of life.
+_NATIVE_LOG = re.compile(rb"\s*(?:\[rank\d+\]: ?)?\[[WIEF]\d")
 
 
 class Relay:
@@ -56,7 +61,8 @@ class Relay:
         del self.tail[:-TAIL_BYTES]
         if self._held is not None:
             self._held += data
-            return self._release() if len(self._held) > TAIL_BYTES else b""
+            goes_on = now - self._held_since >= GOES_ON_AFTER and not _NATIVE_LOG.match(data)
+            return self._release() if goes_on or len(self._held) > TAIL_BYTES else b""
         if not self._line:
             self._line_since = now
         self._line += data

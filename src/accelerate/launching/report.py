@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 
 __all__ = ["RankFailure", "failure_report", "first_failure", "last_traceback", "restart_notice"]
 
@@ -38,6 +39,8 @@ _SIGNAL_MEANS = {
     "SIGTERM": "Something asked it to end: a batch system at its time limit, or `kill`.",
     "SIGINT": "Something interrupted it, as Ctrl-C does.",
 }
+
+_FOLDED_WIDTH = 160  # characters of a peer's error
 
 _TRACEBACK = "Traceback (most recent call last):"
 _CHAINED = (
@@ -98,10 +101,10 @@ def failure_report(failures: Sequence[RankFailure], num_ranks: int) -> str:
     """
     first = first_failure(failures)
     lines = [f"accelerate launch: rank {first.rank} of {num_ranks} {_ending(first)}."]
+    lines += _folded([failure for failure in failures if failure is not first], first)
     meaning = _SIGNAL_MEANS.get(_signal_name(first.return_code) or "")
     if meaning:
         lines.append(meaning)
-    lines += _folded([failure for failure in failures if failure is not first], first)
     if first.traceback is not None:
         lines += [f"rank {first.rank}:", first.traceback.rstrip()]
     elif first.return_code > 0:
@@ -200,7 +203,7 @@ def _one_line(failure: RankFailure, first: RankFailure) -> str:
         return "stopped by the launcher"
     if failure.headline and failure.headline == first.headline:
         return "same error"
-    return failure.headline or _ending(failure)
+    return shorten(failure.headline, _FOLDED_WIDTH) or _ending(failure)
 
 
 def _ranks(group: Sequence[RankFailure]) -> str:
