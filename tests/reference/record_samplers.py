@@ -11,7 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from accelerate.data_loader import BatchSamplerShard, prepare_data_loader
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -21,6 +20,7 @@ from torch.utils.data import (
 )
 
 from accelerate import Accelerator
+from accelerate.data_loader import BatchSamplerShard, prepare_data_loader
 
 LENGTHS = (0, 1, 3, 5, 8, 9, 13)
 BATCH_SIZES = (1, 2, 3, 4)
