@@ -326,7 +326,6 @@ def test_the_state_of_accelerate_is_reset(pool: RankPool) -> None:
     assert pool.run(what_is_left) == [(False, False, False)] * 2
 
 
-
 def start_a_thread() -> None:
     threading.Thread(target=the_long_sleep, name="forgotten").start()
 
