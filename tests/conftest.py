@@ -7,6 +7,7 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; the tests run several processes
 
+from tests.support.isolation import undo_leaks, watched_variables
 from tests.support.rank_pool import RankPool
 
 
@@ -16,3 +17,13 @@ def rank_pool() -> Iterator[RankPool]:
     pool = RankPool()
     yield pool
     pool.close()
+
+
+@pytest.fixture(autouse=True)
+def no_leaks() -> Iterator[None]:
+    """Fail a test that leaves variables or a process group to the next one; reset the current run."""
+    before = watched_variables()
+    yield
+    leaks = undo_leaks(before)
+    if leaks:
+        pytest.fail("the test left something behind: " + "; ".join(leaks), pytrace=False)

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from os import PathLike
+from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import torch
@@ -292,12 +293,12 @@ class Accelerator(ProcessHelpers):
         return self.dataloader_config.use_stateful_dataloader
 
     @property
-    def project_dir(self) -> str | None:
+    def project_dir(self) -> str | PathLike[str] | None:
         """Folder for checkpoints and logs."""
         return self.project_configuration.project_dir
 
     @property
-    def logging_dir(self) -> str | None:
+    def logging_dir(self) -> str | PathLike[str] | None:
         """Folder for logs."""
         return self.project_configuration.logging_dir
 

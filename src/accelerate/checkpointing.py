@@ -7,15 +7,14 @@ of is decided in checkpoint/plan.py, how a file is written in checkpoint/files.p
 import dataclasses
 import logging
 import os
-import shutil
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from accelerate.checkpoint import files, naming, rng
+from accelerate.checkpoint import files, folders, naming, rng
 from accelerate.checkpoint.model import load_weights, read_weights, save_model
 from accelerate.checkpoint.plan import (
     Registry,
@@ -26,7 +25,7 @@ from accelerate.checkpoint.plan import (
     write_plan,
 )
 from accelerate.devices.base import Device
-from accelerate.errors import CheckpointError, ConfigurationError, MissingCheckpointFileError
+from accelerate.errors import CheckpointError, MissingCheckpointFileError
 from accelerate.options.project import ProjectConfiguration
 from accelerate.runtime.current import Current, current
 
@@ -88,13 +87,13 @@ def save_state(
         ConfigurationError: the folder that automatic naming comes to exists, or there is no project folder.
         OSError: a file cannot be written.
     """
-    folder = _folder_to_write(output_dir, project)
+    folder = folders.to_write(output_dir, project)
     wait_for_everyone()  # all have checked before the first makes the folder
     folder.mkdir(parents=True, exist_ok=True)
     models = list(registry.models)
     weights = [strategy.state_dict(model) for model in models]
     owned = strategy.save(models, registry.optimizers, folder)
-    for hook in hooks:
+    for hook in tuple(hooks):  # one may remove itself
         hook(models, weights, str(folder))
     common = _without_owned(registry, owned)
     plan = plan_objects(common, [] if owned.models else weights, safe_serialization=safe_serialization)
@@ -104,7 +103,7 @@ def save_state(
     write_plan(plan, folder, is_writer=is_writer)
     wait_for_everyone()  # the new checkpoint is whole before an old one goes
     if is_writer and project.automatic_checkpoint_naming:
-        _remove_oldest(folder, project.total_limit)
+        folders.remove_oldest(folder, project.total_limit)
     project.iteration += 1
     return folder
 
@@ -147,12 +146,12 @@ def load_state(
         MissingCheckpointFileError: the folder lacks a file for something in `registry`.
         CheckpointError: the number of registered objects differs, or a file is damaged or not safe to read.
     """
-    folder = _folder_to_read(input_dir, project)
+    folder = folders.to_read(input_dir, project)
     several = run.world.size > 1
     location = _location(load_model_func_kwargs.pop("map_location", None), run.device, on_device=several)
     _require_custom_objects(folder, len(registry.custom_objects))
     models = list(registry.models)
-    for hook in hooks:
+    for hook in tuple(hooks):  # one may remove itself
         hook(models, str(folder))
     owned = strategy.load(models, registry.optimizers, folder)
     common = _without_owned(dataclasses.replace(registry, models=models), owned)
@@ -277,77 +276,6 @@ def load_custom_state(obj: Any, path: str, index: int = 0) -> None:
     _load_custom_object(obj, Path(path), index, weights_only=True)
 
 
-# ---- folders -----------------------------------------------------------------------------------------------
-
-
-def _folder_to_write(output_dir: str | os.PathLike[str] | None, project: ProjectConfiguration) -> Path:
-    if not project.automatic_checkpoint_naming:
-        if output_dir is None:
-            raise TypeError(
-                "save_state(output_dir=None): name a folder, or let the Accelerator name them: "
-                "ProjectConfiguration(project_dir=..., automatic_checkpoint_naming=True)."
-            )
-        return Path(output_dir).expanduser()
-    folder = naming.checkpoint_folder(_project_dir(project), project.iteration)
-    if folder.exists():
-        raise ConfigurationError(
-            f"Checkpoint directory {folder} ({project.iteration}) already exists. Please manually override "
-            "`self.save_iteration` with what iteration to start with: set "
-            "`accelerator.project_configuration.iteration`, or call `load_state()` to go on from the newest."
-        )
-    return folder
-
-
-def _folder_to_read(input_dir: str | os.PathLike[str] | None, project: ProjectConfiguration) -> Path:
-    if input_dir is not None:
-        folder = Path(input_dir).expanduser()
-        if not folder.is_dir():
-            raise ConfigurationError(f"Tried to find {input_dir} but folder does not exist.")
-        return folder
-    if not project.automatic_checkpoint_naming:
-        raise ConfigurationError(
-            "No input_dir provided and automatic checkpoint naming is disabled. Pass the folder that "
-            "`save_state` returned."
-        )
-    checkpoints = Path(_project_dir(project)) / naming.CHECKPOINTS_FOLDER
-    newest = naming.newest_checkpoint(_subfolders(checkpoints))
-    if newest is None:
-        raise MissingCheckpointFileError(f"load_state(): {checkpoints} holds no folder named checkpoint_<number>.")
-    return checkpoints / newest
-
-
-def _project_dir(project: ProjectConfiguration) -> str | os.PathLike[str]:
-    if project.project_dir is None:
-        raise ConfigurationError(
-            "automatic_checkpoint_naming=True needs a project folder: pass project_dir to ProjectConfiguration or "
-            "to Accelerator."
-        )
-    return project.project_dir
-
-
-def _subfolders(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
-
-
-def _remove_oldest(newest: Path, total_limit: int | None) -> None:
-    """Remove the lowest numbered checkpoints beside `newest` until at most `total_limit` are left with it."""
-    if total_limit is None:
-        return
-    others = [name for name in naming.list_checkpoints(_subfolders(newest.parent)) if name != newest.name]
-    surplus = others[: max(0, len(others) + 1 - max(1, total_limit))]
-    if surplus:
-        logger.info("Deleting %d checkpoints beyond total_limit=%d: %s", len(surplus), total_limit, surplus)
-    for name in surplus:
-        try:
-            shutil.rmtree(newest.parent / name)
-        except OSError as error:
-            warnings.warn(
-                f"{newest.parent / name} is beyond total_limit={total_limit}, but could not be removed "
-                f"({error}): what is left of it takes up space.",
-                stacklevel=3,
-            )
-
-
 # ---- loading, part by part ---------------------------------------------------------------------------------
 
 
@@ -368,7 +296,8 @@ def _location(map_location: Any, device: torch.device, *, on_device: bool) -> to
         raise TypeError(
             f"map_location={map_location!r}: please choose one of `None`, `'cpu'`, or `'on_device'`."
         )
-    return device if map_location == "on_device" else torch.device("cpu")
+    # The CPU has no index here: readers refuse "cpu:0", which is how torch names that of a rank.
+    return torch.device("cpu") if map_location == "cpu" or device.type == "cpu" else device
 
 
 def _required(registry: Registry) -> list[tuple[str, ...]]:
@@ -388,8 +317,8 @@ def _require_files(folder: Path, registry: Registry) -> None:
     missing = [" or ".join(names) for names in _required(registry) if not found.intersection(names)]
     if missing:
         raise MissingCheckpointFileError(
-            f"{folder} lacks {', '.join(missing)}; it holds {', '.join(sorted(found)) or 'nothing'}. Nothing was "
-            "loaded. Prepare the same models, optimizers, schedulers and loaders as when it was saved."
+            f"{folder} lacks {', '.join(missing)}; it holds {', '.join(sorted(found)) or 'nothing'}. "
+            "Nothing was loaded. Prepare the same models, optimizers, schedulers and loaders as at the save."
         )
 
 
@@ -397,10 +326,11 @@ def _require_custom_objects(folder: Path, num_registered: int) -> None:
     names = [name for name in os.listdir(folder) if naming.custom_object_index(name) is not None]
     if len(names) != num_registered:
         raise CheckpointError(
-            f"Number of custom checkpoints in folder {folder} does not match the number of registered objects: "
-            f"found {len(names)} ({', '.join(sorted(names)) or 'none'}), registered {num_registered}. Nothing was "
-            "loaded. Call `register_for_checkpointing` with the objects that were registered at the save, in "
-            "the same order, or move the files away and load them with `load_custom_state`."
+            f"Number of custom checkpoints in folder {folder} does not match the number of registered "
+            f"objects: found {len(names)} ({', '.join(sorted(names)) or 'none'}), registered "
+            f"{num_registered}. Nothing was loaded. Call `register_for_checkpointing` with the objects that "
+            "were registered at the save, in the same order, or move the files away and load them with "
+            "`load_custom_state`."
         )
 
 
@@ -438,8 +368,8 @@ def _load_random_states(folder: Path, rank: int, device: Device) -> dict[str, An
         states = files.load(own, map_location="cpu")
     except CheckpointError as error:
         warnings.warn(
-            f"Random states of rank {rank} not restored: {error} The run goes on with other random numbers than "
-            "the one that was saved.",
+            f"Random states of rank {rank} not restored: {error} The run goes on with other random numbers "
+            "than the one that was saved.",
             stacklevel=3,
         )
         return _step_of_any_rank(folder)

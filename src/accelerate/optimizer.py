@@ -126,7 +126,7 @@ class AcceleratedOptimizer(Optimizer):
         else:
             self._zero_grad_function(self.optimizer, to_none)
 
-    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Any = None) -> Any:
         """Make one step, unless an accumulation window is open.
 
         Returns:

@@ -1,4 +1,4 @@
-"""What every strategy must do, as functions that run on each rank. Called by test_strategy through the pool."""
+"""What every strategy must do, as functions that run on each rank. Called by test_strategy."""
 
 import dataclasses
 
@@ -27,8 +27,8 @@ def network(seed: int = 0) -> nn.Module:
 
 
 def batch() -> torch.Tensor:
-    """(global batch of 4, 3); rank r of n takes rows r::n."""
-    return torch.randn(4, 3, generator=torch.Generator().manual_seed(7))
+    """(global batch of 12, 3); rank r of n takes rows r::n."""
+    return torch.randn(12, 3, generator=torch.Generator().manual_seed(7))
 
 
 def mine(rows: torch.Tensor) -> torch.Tensor:

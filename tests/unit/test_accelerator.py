@@ -35,7 +35,7 @@ def test_prepare_keeps_the_order_whatever_it_is():
     model, optimizer, scheduler, loader = objects()
     other = object()
     results = accelerator.prepare(scheduler, other, loader, optimizer, model)
-    assert [type(result) for result in results][0] is AcceleratedScheduler
+    assert isinstance(results[0], AcceleratedScheduler)
     assert results[1] is other
     assert isinstance(results[2], DataLoader)
     assert isinstance(results[3], AcceleratedOptimizer)
@@ -151,7 +151,7 @@ def test_the_environment_beats_the_argument_with_a_warning(monkeypatch):
 
 def test_clipping():
     accelerator = Accelerator(cpu=True)
-    model, optimizer = accelerator.prepare(*objects()[:2])
+    model, _ = accelerator.prepare(*objects()[:2])
     accelerator.backward(model(torch.ones(2, 3)).sum() * 100)
     norm = accelerator.clip_grad_norm_(model.parameters(), 1.0)
     assert norm > 1
@@ -211,5 +211,5 @@ def test_a_model_spread_over_devices_is_not_moved():
 
 def test_register_for_checkpointing_names_what_is_unfit():
     accelerator = Accelerator(cpu=True)
-    with pytest.raises(ValueError, match="state_dict.*'text'"):
+    with pytest.raises(ValueError, match=r"state_dict.*'text'"):
         accelerator.register_for_checkpointing("text")

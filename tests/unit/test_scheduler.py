@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.optimizer import AcceleratedOptimizer
+from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.runtime.accumulation import accumulation
 from accelerate.runtime.current import current
 from accelerate.scheduler import AcceleratedScheduler

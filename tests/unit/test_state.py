@@ -95,7 +95,7 @@ def test_accelerator_state_shows_plugins_as_clients_ask_for_them():
 def test_another_precision_afterwards_is_refused():
     set_up_training("no", cpu=True)
     set_up_training(None, cpu=True)
-    with pytest.raises(ValueError, match="already been initialized.*mixed_precision='bf16'"):
+    with pytest.raises(ValueError, match=r"already been initialized.*mixed_precision='bf16'"):
         set_up_training("bf16", cpu=True)
 
 

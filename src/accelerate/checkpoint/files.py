@@ -47,10 +47,10 @@ __all__ = [
 ]
 
 FileName = str | os.PathLike[str]
-SafeGlobal = Callable[..., Any] | tuple[Callable[..., Any], str]
+SafeGlobal = Any  # a callable, or a callable with the full name that files know it by
 
-_reconstruct: Callable[..., Any] = np.zeros(0).__reduce__()[0]  # type: ignore[assignment]
-_scalar: Callable[..., Any] = np.float64(0).__reduce__()[0]  # type: ignore[assignment]
+_reconstruct: Any = np.zeros(0).__reduce__()[0]
+_scalar: Any = np.float64(0).__reduce__()[0]
 
 # The interface's list: what the random states of a checkpoint need besides tensors.
 TORCH_SAFE_GLOBALS: list[Any] = [_reconstruct, np.ndarray, _codecs.encode, np.dtype, np.dtypes.UInt32DType]
@@ -123,7 +123,9 @@ def load(f: FileName | BinaryIO, map_location: Any = None, **kwargs: Any) -> Any
         require_file(Path(f))
     with _numpy_is_safe() if weights_only else contextlib.nullcontext():
         try:
-            return torch.load(f, map_location=map_location, weights_only=weights_only, **kwargs)
+            return torch.load(
+                f, map_location=_without_cpu_index(map_location), weights_only=weights_only, **kwargs
+            )
         except (OSError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
@@ -155,7 +157,7 @@ def read_safetensors(path: FileName, device: str | torch.device = "cpu") -> dict
     """
     require_file(Path(path))
     try:
-        return read_safetensors_file(path, device=str(device))
+        return read_safetensors_file(path, device=str(_without_cpu_index(device)))
     except SafetensorError as error:
         raise CheckpointError(f"{path} cannot be read: it is damaged ({_reason(error)}).") from error
 
@@ -214,7 +216,9 @@ def _write(path: Path, write: Callable[[Path], Any]) -> None:
         write(path)  # a pipe or device is written to: renaming a file over it would remove it
         return
     if not path.parent.is_dir():
-        raise MissingCheckpointFileError(f"{path} cannot be written: the folder {path.parent} does not exist.")
+        raise MissingCheckpointFileError(
+            f"{path} cannot be written: the folder {path.parent} does not exist."
+        )
     temporary = path.with_name(f".{path.name}.{secrets.randbits(64)}.partial")
     try:
         temporary.touch(exist_ok=False)
@@ -266,6 +270,12 @@ def _numpy_is_safe() -> Iterator[None]:
             yield
 
 
+def _without_cpu_index(location: Any) -> Any:
+    """Return a place for tensors; both formats refuse "cpu:0", as the device of a rank is called."""
+    named = isinstance(location, (str, torch.device)) and torch.device(location).type == "cpu"
+    return "cpu" if named else location
+
+
 def _reading_failed(f: FileName | BinaryIO, error: Exception, *, weights_only: bool) -> CheckpointError:
     name = str(f) if isinstance(f, (str, os.PathLike)) else repr(f)
     unsafe = _unsafe_names(f) if weights_only else []
@@ -274,10 +284,10 @@ def _reading_failed(f: FileName | BinaryIO, error: Exception, *, weights_only: b
         unsafe = [named.group(1)]
     if unsafe:
         return UnsafeCheckpointError(
-            f"{name} was not loaded: it needs {', '.join(unsafe)}, and reading it could run code. If you trust "
-            "these names, allow them with `torch.serialization.add_safe_globals([...])` before loading; if you "
-            "trust whoever wrote the file with everything this process may do, pass `weights_only=False` "
-            '(`load_kwargs={"weights_only": False}` in `load_state`).'
+            f"{name} was not loaded: it needs {', '.join(unsafe)}, and reading it could run code. If "
+            "you trust these names, allow them with `torch.serialization.add_safe_globals([...])` before "
+            "loading; if you trust whoever wrote the file with everything this process may do, pass "
+            '`weights_only=False` (`load_kwargs={"weights_only": False}` in `load_state`).'
         )
     return CheckpointError(
         f"{name} cannot be read: it is damaged, or was not written by torch.save "

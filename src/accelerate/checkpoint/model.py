@@ -61,7 +61,9 @@ def plan_shards(state_dict: Mapping[str, Any], max_shard_size: int | str, *, saf
     shards = {file_name: list(of_file) for file_name, of_file in split.filename_to_tensors.items()}
     # What a module keeps besides tensors (`get_extra_state`) goes with the first shard.
     first = next(iter(shards), names.single)
-    shards[first] = shards.get(first, []) + [name for name in state_dict if name not in split.tensor_to_filename]
+    shards[first] = shards.get(first, []) + [
+        name for name in state_dict if name not in split.tensor_to_filename
+    ]
     index = None
     if len(shards) > 1:
         weight_map = {name: file_name for file_name, of_file in shards.items() for name in of_file}
@@ -99,8 +101,8 @@ def save_model(
     folder = Path(save_directory)
     if folder.exists() and not folder.is_dir():
         raise ConfigurationError(
-            f"save_model(save_directory={str(folder)!r}): Provided path ({folder}) should be a directory, not a "
-            "file. Pass the folder that the weights go into."
+            f"save_model(save_directory={str(folder)!r}): the path should be a directory, not a file. Pass "
+            "the folder that the weights go into."
         )
     if any(isinstance(value, torch.Tensor) and value.is_meta for value in (state_dict or {}).values()):
         raise CheckpointError("You can't save the model since some parameters are on the meta device.")
@@ -123,7 +125,9 @@ def _write_shards(plan: ShardPlan, tensors: Mapping[str, Any], folder: Path) -> 
         # Last, so that an index never names a shard that is not there.
         name, text = plan.index
         files.write_bytes(text.encode(), folder / name)
-        logger.info("Model weights saved in %d shards; which tensor is where: %s", len(plan.shards), folder / name)
+        logger.info(
+            "Model weights saved in %d shards; which tensor is where: %s", len(plan.shards), folder / name
+        )
 
 
 def _remove_stale(plan: ShardPlan, folder: Path) -> None:
@@ -133,8 +137,8 @@ def _remove_stale(plan: ShardPlan, folder: Path) -> None:
             (folder / name).unlink()
     if plan.index is not None and plan.format.single in found:
         logger.warning(
-            "%s holds %s of an earlier save beside the new shards, and many readers prefer it: remove it if it is "
-            "not meant.",
+            "%s holds %s of an earlier save beside the new shards, and many readers prefer it: remove it if "
+            "it is not meant.",
             folder,
             plan.format.single,
         )

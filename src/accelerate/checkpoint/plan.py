@@ -13,7 +13,15 @@ from typing import Any
 from accelerate.checkpoint import files, naming, rng
 from accelerate.devices.base import Device
 
-__all__ = ["PlannedFile", "Registry", "plan_custom_object", "plan_objects", "plan_random_states", "stateful_loaders", "write_plan"]
+__all__ = [
+    "PlannedFile",
+    "Registry",
+    "plan_custom_object",
+    "plan_objects",
+    "plan_random_states",
+    "stateful_loaders",
+    "write_plan",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +68,9 @@ class PlannedFile:
     every_rank: bool = False
 
 
-def plan_objects(registry: Registry, weights: Sequence[Any], *, safe_serialization: bool) -> list[PlannedFile]:
+def plan_objects(
+    registry: Registry, weights: Sequence[Any], *, safe_serialization: bool
+) -> list[PlannedFile]:
     """Return the files that exist once: weights, optimizers, schedulers, loaders and the scaler.
 
     Called on every rank, since an object's `state_dict` may communicate.
@@ -105,7 +115,10 @@ def stateful_loaders(loaders: Iterable[Any]) -> list[tuple[int, Any]]:
 def plan_random_states(step: int, device: Device, *, rank: int) -> PlannedFile:
     """Return the file with this rank's random states and the Accelerator's step."""
     return PlannedFile(
-        name=naming.random_states(rank), content=rng.collect(step, device), holds="Random states", every_rank=True
+        name=naming.random_states(rank),
+        content=rng.collect(step, device),
+        holds="Random states",
+        every_rank=True,
     )
 
 
@@ -136,8 +149,8 @@ def write_plan(plan: Iterable[PlannedFile], folder: Path, *, is_writer: bool) ->
         if unsafe:
             logger.warning(
                 "%s in %s needs %s, and will load only once these are allowed with "
-                "`torch.serialization.add_safe_globals([...])`, or with weights_only=False. A state_dict() of "
-                "tensors, numbers, text and containers of them needs neither.",
+                "`torch.serialization.add_safe_globals([...])`, or with weights_only=False. A state_dict() "
+                "of tensors, numbers, text and containers of them needs neither.",
                 file.holds,
                 path,
                 ", ".join(unsafe),

@@ -40,8 +40,8 @@ def clean_state_dict_for_safetensors(state_dict: Mapping[str, Any]) -> dict[str,
     covered = covered_names(state_dict)
     if covered:
         logger.warning(
-            "Not written because they share memory with a tensor that is: %s. Loading into a model that shares "
-            "them in the same way restores them.",
+            "Not written because they share memory with a tensor that is: %s. Loading into a model that "
+            "shares them in the same way restores them.",
             ", ".join(f"{name!r} (with {by!r})" for name, by in covered.items()),
         )
     kept = {name: value for name, value in state_dict.items() if name not in covered}
@@ -162,4 +162,6 @@ def _overlapping_names(state_dict: Mapping[str, Any]) -> set[str]:
 
 
 def _separate(tensor: torch.Tensor, *, overlapping: bool) -> torch.Tensor:
-    return tensor.clone(memory_format=torch.contiguous_format) if overlapping else tensor.contiguous()
+    if overlapping:
+        return tensor.clone(memory_format=torch.contiguous_format)
+    return tensor.contiguous() if tensor.layout == torch.strided else tensor

@@ -18,6 +18,7 @@ __all__ = [
     "get",
     "get_flag",
     "get_int",
+    "get_int_from_env",
     "is_true",
     "parse_choice_from_env",
     "parse_flag_from_env",
@@ -33,6 +34,7 @@ _TRUE = frozenset({"y", "yes", "t", "true", "on", "1"})
 _FALSE = frozenset({"n", "no", "f", "false", "off", "0"})
 
 Decorated = TypeVar("Decorated")
+Default = TypeVar("Default")
 
 
 def snapshot() -> dict[str, str]:
@@ -75,19 +77,19 @@ def str_to_bool(value: str, to_bool: bool = False) -> int | bool:
     return answer if to_bool else int(answer)
 
 
-def get_flag(name: str, default: bool = False) -> bool:
-    """Return variable `name` read as a flag, or `default` when it is unset.
+def parse_flag_from_env(key: str, default: bool = False) -> bool:
+    """Return variable `key` read as a flag, or `default` when it is unset.
 
     Raises:
         EnvironmentVariableError: the text is no truth value; the message names the variable.
     """
-    text = os.environ.get(name)
+    text = os.environ.get(key)
     if text is None:
         return default
     try:
         return bool(str_to_bool(text))
     except EnvironmentVariableError as error:
-        raise EnvironmentVariableError(f"{name}={text!r} in the environment: {error}") from None
+        raise EnvironmentVariableError(f"{key}={text!r} in the environment: {error}") from None
 
 
 def is_true(name: str) -> bool:
@@ -95,15 +97,17 @@ def is_true(name: str) -> bool:
     return os.environ.get(name, "").lower() == "true"
 
 
-def get_int(names: Iterable[str], default: int) -> int:
+def get_int_from_env(env_keys: Iterable[str], default: Default) -> int | Default:
     """Return the first of the named variables that holds an integer >= 0, or `default`.
+
+    Variables that are unset or blank are passed over.
 
     Raises:
         EnvironmentVariableError: one of them, met on the way, is not an integer.
     """
-    for name in names:
-        text = os.environ.get(name)
-        if text is None or not text.strip():
+    for name in env_keys:
+        text = os.environ.get(name, "").strip()
+        if not text:
             continue
         try:
             value = int(text)
@@ -114,9 +118,9 @@ def get_int(names: Iterable[str], default: int) -> int:
     return default
 
 
-def parse_flag_from_env(key: str, default: bool = False) -> bool:
-    """Return variable `key` read as a flag, or `default` when it is unset (public name of `get_flag`)."""
-    return get_flag(key, default)
+# The short names that the package itself uses; the others are those of the interface.
+get_flag = parse_flag_from_env
+get_int = get_int_from_env
 
 
 def parse_choice_from_env(key: str, default: str = "no") -> str:
@@ -155,17 +159,43 @@ def clear_environment() -> Iterator[None]:
 
 
 def purge_accelerate_environment(func_or_cls: Decorated) -> Decorated:
-    """Decorate a function, or every test method of a class, to leave no ACCELERATE_* variable behind.
+    """Decorate a function, or every test of a class, to leave no ACCELERATE_* variable behind.
 
-    Variables with that prefix which the call adds are removed and those that it changes are restored,
-    also when the call raises. Coroutine functions are supported.
+    Variables with that prefix which the call adds are removed and those that it changes are put back, also
+    when the call raises. Coroutine functions are supported. Tests that subclasses add are decorated too.
+    What `setUp` of a `unittest.TestCase` sets is there in its test, and goes after `tearDown`.
     """
     if inspect.isclass(func_or_cls):
-        for name, attribute in list(vars(func_or_cls).items()):
-            if inspect.isfunction(attribute) and (name.startswith("test") or name == "setUp"):
-                setattr(func_or_cls, name, purge_accelerate_environment(attribute))
+        _purge_tests(func_or_cls)
         return func_or_cls
-    function: Callable[..., Any] = func_or_cls  # type: ignore[assignment]
+    return _purged(func_or_cls)  # type: ignore[arg-type, return-value]
+
+
+def _purge_tests(cls: Any) -> None:
+    for name in dir(cls):
+        _purge_attribute(cls, name)
+    own = vars(cls).get("__init_subclass__")
+
+    def __init_subclass__(subclass: Any, /, **kwargs: Any) -> None:
+        if own is None:
+            super(cls, subclass).__init_subclass__(**kwargs)
+        else:
+            own.__func__(subclass, **kwargs)
+        for name in vars(subclass).copy():
+            _purge_attribute(subclass, name)
+
+    cls.__init_subclass__ = classmethod(__init_subclass__)
+
+
+def _purge_attribute(cls: type, name: str) -> None:
+    attribute = inspect.getattr_static(cls, name)
+    # `run` of a unittest.TestCase spans setUp, test and tearDown.
+    is_test = name.startswith("test") or (name == "run" and hasattr(cls, "setUp"))
+    if is_test and inspect.isfunction(attribute):
+        setattr(cls, name, _purged(attribute))
+
+
+def _purged(function: Callable[..., Any]) -> Callable[..., Any]:
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
@@ -173,14 +203,14 @@ def purge_accelerate_environment(func_or_cls: Decorated) -> Decorated:
             with _restored("ACCELERATE_"):
                 return await function(*args, **kwargs)
 
-        return wrapper_async  # type: ignore[return-value]
+        return wrapper_async
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         with _restored("ACCELERATE_"):
             return function(*args, **kwargs)
 
-    return wrapper  # type: ignore[return-value]
+    return wrapper
 
 
 @contextmanager

@@ -91,8 +91,8 @@ class BatchSamplerShard(BatchSampler):
         batch_size = getattr(batch_sampler, "batch_size", None)
         if split_batches and (batch_size is None or batch_size % num_processes):
             raise ConfigurationError(
-                f"To use `BatchSamplerShard` in `split_batches` mode, the batch size ({batch_size}) needs to be "
-                f"a round multiple of the number of processes ({num_processes})."
+                f"To use `BatchSamplerShard` in `split_batches` mode, the batch size ({batch_size}) needs to "
+                f"be a round multiple of the number of processes ({num_processes})."
             )
         self.batch_sampler = batch_sampler
         self.num_processes = num_processes
@@ -106,8 +106,9 @@ class BatchSamplerShard(BatchSampler):
         )
 
     def __getattr__(self, name: str) -> Any:
-        if name == "batch_sampler":  # not set yet: copy and pickle ask before there is any state
-            raise AttributeError(name)
+        # Not yet set while copy and pickle make an instance; and what they ask is not for its inner one.
+        if name == "batch_sampler" or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.batch_sampler, name)
 
     @property

@@ -11,6 +11,7 @@ import torch
 
 from accelerate.compat.probes import (
     is_msamp_available,
+    is_torch_distributed_available,
     is_torchao_available,
     is_transformer_engine_available,
 )
@@ -33,16 +34,10 @@ __all__ = [
     "is_npu_available",
     "is_rocm_available",
     "is_sdaa_available",
-    "is_torch_distributed_available",
     "is_torch_xla_available",
     "is_xccl_available",
     "is_xpu_available",
 ]
-
-
-def is_torch_distributed_available() -> bool:
-    """Return whether this build of torch can run several processes."""
-    return torch.distributed.is_available()
 
 
 def is_xccl_available() -> bool:

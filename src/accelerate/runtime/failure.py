@@ -1,4 +1,4 @@
-"""A rank's last words: its uncaught exception goes into torch elastic's error file. Called at process-group start.
+"""A rank's last words: its uncaught exception goes into torch elastic's error file. Called at group start.
 
 Whoever started the rank (our launcher, torchrun) names the file in the environment and reads it when the
 rank has ended. Outside of such a launch nothing is installed.
@@ -37,9 +37,7 @@ def install_excepthook() -> None:
             faulthandler.enable()
     former = sys.excepthook
 
-    def excepthook(
-        kind: type[BaseException], error: BaseException, stack: TracebackType | None
-    ) -> None:
+    def excepthook(kind: type[BaseException], error: BaseException, stack: TracebackType | None) -> None:
         if not issubclass(kind, KeyboardInterrupt):
             _write(path, error)
         former(kind, error, stack)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
 
@@ -86,6 +86,7 @@ def deal(case, *, even, drop_last=False):
     return shards(inner, case["ranks"], split_batches=case["split"], even_batches=even)
 
 
+@settings(deadline=None)
 @given(geometry)
 def test_even_batches_are_alike_on_all_ranks_and_fill_is_cyclic(case):
     ours = deal(case, even=True)
@@ -99,6 +100,7 @@ def test_even_batches_are_alike_on_all_ranks_and_fill_is_cyclic(case):
     assert len(seen) - case["length"] < case["share"] * case["ranks"]
 
 
+@settings(deadline=None)
 @given(geometry)
 def test_without_even_batches_each_sample_is_dealt_once(case):
     dealt = [list(shard) for shard in deal(case, even=False)]
@@ -106,6 +108,7 @@ def test_without_even_batches_each_sample_is_dealt_once(case):
     assert all(batches for batches in chain.from_iterable(dealt))
 
 
+@settings(deadline=None)
 @given(geometry, st.booleans())
 def test_drop_last_drops_only_the_last_round(case, even):
     dealt = [list(shard) for shard in deal(case, even=even, drop_last=True)]
@@ -115,6 +118,7 @@ def test_drop_last_drops_only_the_last_round(case, even):
     assert len({len(batches) for batches in dealt}) == 1
 
 
+@settings(deadline=None)
 @given(geometry, st.booleans(), st.booleans())
 def test_len_is_the_number_of_batches(case, even, drop_last):
     case = {**case, "kind": BatchSampler}
@@ -125,6 +129,7 @@ def test_len_is_the_number_of_batches(case, even, drop_last):
 variable = st.lists(st.integers(1, 6), max_size=12)
 
 
+@settings(deadline=None)
 @given(variable, st.integers(1, 4), st.booleans())
 def test_batches_without_declared_size_are_dealt_whole(sizes, ranks, even):
     inner = Sizes(sizes)
@@ -136,6 +141,7 @@ def test_batches_without_declared_size_are_dealt_whole(sizes, ranks, even):
     assert [batch for i in range(len(sizes)) for batches in dealt for batch in batches[i : i + 1]] == expected
 
 
+@settings(deadline=None)
 @given(variable, st.integers(1, 4), st.booleans(), st.booleans())
 def test_batches_smaller_than_declared_are_not_lost(sizes, ranks, even, split):
     inner = Sizes(sizes, batch_size=6 if not split else 12 if ranks == 4 else 6)
@@ -147,6 +153,11 @@ def test_batches_smaller_than_declared_are_not_lost(sizes, ranks, even, split):
         assert len({len(batches) for batches in dealt}) == 1
     else:
         assert len(seen) == sum(sizes)
+
+
+def test_batches_larger_than_declared_are_split_without_loss():
+    dealt = [list(shard) for shard in shards(Sizes([7, 3], batch_size=4), 2, split_batches=True)]
+    assert dealt == [[[0, 1, 2, 3], [7, 8]], [[4, 5, 6, 0], [9, 0]]]
 
 
 def test_the_real_length_of_a_filled_last_round_is_known_after_the_pass():

@@ -1,0 +1,71 @@
+# The commands of this repository. A fresh machine needs Python 3.11, make, gcc and git, and a package index.
+#
+#   make demo    train the example on 2 CPU processes
+#   make test    everything that must pass: lint, types and all tests
+#   make check   lint, types and the architecture tests: seconds, no distributed run
+#   make test-core test-data test-checkpoint test-launch    the tests of one subject
+#   make format  let ruff rewrite the layout
+#   make clean   remove the virtual environment and caches
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SETTINGS := pyproject.toml constraints.txt
+
+# torch is named with its release: an index may offer a CPU build of that one only.
+TORCH := $(shell grep '^torch==' constraints.txt)
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(TORCH)
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+# The subjects. What none of them names belongs to the core, so that together they are all tests.
+DATA := $(wildcard tests/unit/data tests/unit/test_dataloader*.py tests/distributed/test_data*.py)
+CHECKPOINT := $(wildcard tests/unit/checkpoint tests/unit/test_checkpoint*.py tests/distributed/test_checkpoint*.py)
+LAUNCH := $(wildcard tests/unit/launching tests/unit/commands tests/launch tests/distributed/test_launch*.py)
+
+.PHONY: demo test check lint format clean test-core test-data test-checkpoint test-launch
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.installed-demo
+	$(BIN)/accelerate launch --cpu --num_processes 2 examples/text_classification.py
+
+# `check`, with all tests in place of those about the architecture.
+test: lint
+	$(PYTEST) tests
+
+check: lint
+	$(PYTEST) tests/architecture
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-test
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+test-core: $(VENV)/.installed-test
+	$(PYTEST) tests $(addprefix --ignore=,$(DATA) $(CHECKPOINT) $(LAUNCH))
+
+test-data: $(VENV)/.installed-test
+	$(PYTEST) $(or $(DATA),$(error no tests about data))
+
+test-checkpoint: $(VENV)/.installed-test
+	$(PYTEST) $(or $(CHECKPOINT),$(error no tests about checkpoints))
+
+test-launch: $(VENV)/.installed-test
+	$(PYTEST) $(or $(LAUNCH),$(error no tests about launching))
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-demo: $(SETTINGS) | $(BIN)/python
+	$(INSTALL) --editable '.[examples]'
+	touch $@
+
+$(VENV)/.installed-test: $(SETTINGS) | $(BIN)/python
+	$(INSTALL) --editable '.[examples,test,lint]'
+	touch $@ $(VENV)/.installed-demo
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output

@@ -1,0 +1,66 @@
+"""The code on the pages for users runs as it stands, and the files that they point to exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#]+)\)")
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """Return (page, code) for every block of one language."""
+    found = [
+        (page.name, block) for page in PAGES for block in BLOCK.findall(page.read_text(encoding="utf-8"))
+    ]
+    return [(page, code) for page, (kind, code) in found if kind == language]
+
+
+def changed(diff: str) -> str:
+    """Return the file after the diff."""
+    return "".join(f"{line[2:]}\n" for line in diff.splitlines() if not line.startswith("-"))
+
+
+def plain(diff: str) -> str:
+    """Return the file before the diff; what stands in an added block moves out of it."""
+    kept, depth = [], None
+    for line in diff.splitlines():
+        text = line[2:]
+        indent = len(text) - len(text.lstrip())
+        if line[:1] == "+":
+            depth = indent if text.split("#")[0].rstrip().endswith(":") else depth
+            continue
+        if depth is not None and text and indent <= depth:
+            depth = None
+        kept.append(text[4:] if depth is not None else text)
+    return "\n".join(kept) + "\n"
+
+
+DIFFS = blocks("diff")
+
+
+def test_there_are_diffs() -> None:
+    assert [page for page, _ in DIFFS] == ["README.md", "index.md"]
+
+
+@pytest.mark.parametrize(("page", "diff"), DIFFS, ids=[page for page, _ in DIFFS])
+def test_the_five_lines(page: str, diff: str) -> None:
+    assert sum(line.startswith("+") for line in diff.splitlines()) == 5
+    before: dict[str, object] = {}
+    exec(compile(plain(diff), page, "exec"), before)
+    after: dict[str, object] = {}
+    exec(compile(changed(diff), page, "exec"), after)
+    assert "accelerator" in after
+    assert "accelerator" not in before
+    for names in (before, after):
+        assert float(names["loss"].detach()) < 0.5  # type: ignore[attr-defined]  # it has learned
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = LINK.findall(page.read_text(encoding="utf-8"))
+    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    assert missing == []
