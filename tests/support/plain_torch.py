@@ -117,8 +117,8 @@ def train_ddp(recipe: Recipe) -> Outcome:
     dist.init_process_group("gloo", timeout=TIMEOUT)
     try:
         rank = dist.get_rank()
-        # The wrapper gets no name here, so that it is gone before the group: the last owner of a gloo group joins
-        # its threads, and a wrapper does so holding the interpreter's lock that those may be waiting for.
+        # The wrapper gets no name here, so that it is gone before the group: the last owner of a gloo group
+        # joins its threads; a wrapper does so holding the interpreter's lock, for which they may be waiting.
         return _train(
             recipe,
             DistributedDataParallel(make_model(recipe, rank), bucket_cap_mb=recipe.bucket_cap_mb),
