@@ -1,1 +1,25 @@
+"""Train an ordinary PyTorch loop on any hardware: the door that users import."""
+
+from accelerate.compat.doors import door
+
 __version__ = "2.0.0.dev0"
+
+HOMES = {
+    "accelerate.accelerator": ["Accelerator"],
+    "accelerate.compat.probes": ["is_rich_available"],
+    "accelerate.options.data": ["DataLoaderConfiguration"],
+    "accelerate.options.enums": [
+        "DDPCommunicationHookType",
+        "DistributedType",
+    ],
+    "accelerate.options.handlers": [
+        "AutocastKwargs",
+        "DistributedDataParallelKwargs",
+        "GradScalerKwargs",
+        "InitProcessGroupKwargs",
+    ],
+    "accelerate.runtime.rng": ["synchronize_rng_states"],
+    "accelerate.state": ["PartialState"],
+}
+
+__getattr__, __dir__, __all__ = door(__name__, HOMES)

@@ -93,7 +93,7 @@ def save_state(
     models = list(registry.models)
     weights = [strategy.state_dict(model) for model in models]
     owned = strategy.save(models, registry.optimizers, folder)
-    for hook in hooks:
+    for hook in tuple(hooks):  # one may remove itself
         hook(models, weights, str(folder))
     common = _without_owned(registry, owned)
     plan = plan_objects(common, [] if owned.models else weights, safe_serialization=safe_serialization)
@@ -151,7 +151,7 @@ def load_state(
     location = _location(load_model_func_kwargs.pop("map_location", None), run.device, on_device=several)
     _require_custom_objects(folder, len(registry.custom_objects))
     models = list(registry.models)
-    for hook in hooks:
+    for hook in tuple(hooks):  # one may remove itself
         hook(models, str(folder))
     owned = strategy.load(models, registry.optimizers, folder)
     common = _without_owned(dataclasses.replace(registry, models=models), owned)
@@ -296,7 +296,8 @@ def _location(map_location: Any, device: torch.device, *, on_device: bool) -> to
         raise TypeError(
             f"map_location={map_location!r}: please choose one of `None`, `'cpu'`, or `'on_device'`."
         )
-    return device if map_location == "on_device" else torch.device("cpu")
+    # The CPU has no index here: readers refuse "cpu:0", which is how torch names that of a rank.
+    return torch.device("cpu") if map_location == "cpu" or device.type == "cpu" else device
 
 
 def _required(registry: Registry) -> list[tuple[str, ...]]:

@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -322,22 +322,25 @@ def test_a_call_leaves_nothing_to_the_next(pool: RankPool) -> None:
     assert state["filters"] == len(warnings.filters)
 
 
-def pretend_accelerate_has_state() -> None:
-    calls: list[str] = []
-    sys.modules["accelerate.state"] = SimpleNamespace(  # type: ignore[assignment]
-        AcceleratorState=SimpleNamespace(_reset_state=lambda partial: calls.append(f"run {partial}")),
-        GradientState=SimpleNamespace(_reset_state=lambda: calls.append("gradients")),
-        calls=calls,
-    )
+def start_a_run() -> tuple[bool, ...]:
+    from accelerate.state import GradientState, set_up_training
+
+    set_up_training("no", cpu=True)
+    GradientState()
+    return what_is_left()
 
 
-def what_was_reset() -> list[str]:
-    return sys.modules.pop("accelerate.state").calls
+def what_is_left() -> tuple[bool, ...]:
+    from accelerate.runtime.accumulation import accumulation
+    from accelerate.runtime.current import current
+    from accelerate.state import AcceleratorState
+
+    return bool(current.__dict__), bool(accumulation.__dict__), bool(AcceleratorState._shared_state)
 
 
 def test_the_state_of_accelerate_is_reset(pool: RankPool) -> None:
-    pool.run(pretend_accelerate_has_state)
-    assert pool.run(what_was_reset) == [["run True", "gradients"]] * 2
+    assert pool.run(start_a_run) == [(True, True, True)] * 2
+    assert pool.run(what_is_left) == [(False, False, False)] * 2
 
 
 def start_a_thread() -> None:

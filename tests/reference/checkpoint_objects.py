@@ -57,7 +57,10 @@ def make(seed: int) -> SimpleNamespace:
             optimizer.zero_grad()
         scheduler.step()
     return SimpleNamespace(
-        models=models, optimizers=optimizers, scheduler=scheduler, counters=[Counter(seed), Counter(seed + 10)]
+        models=models,
+        optimizers=optimizers,
+        scheduler=scheduler,
+        counters=[Counter(seed), Counter(seed + 10)],
     )
 
 

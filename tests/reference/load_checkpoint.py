@@ -7,8 +7,9 @@ public names only.
 import json
 import sys
 
-from accelerate import Accelerator
 from checkpoint_objects import describe, make
+
+from accelerate import Accelerator
 
 
 def main(folder: str) -> None:

@@ -10,8 +10,9 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from accelerate import Accelerator
 from checkpoint_objects import describe, make
+
+from accelerate import Accelerator
 
 STEP = 7
 

@@ -63,7 +63,9 @@ def test_the_same_objects_give_the_same_file_names(accelerator, tmp_path):
     assert (tmp_path / "shards" / index).read_text() == (RECORDED / "shards" / index).read_text()
 
 
-@pytest.mark.skipif(REFERENCE is None, reason="ACCELERATE_REFERENCE_PYTHON names no Python with the reference")
+@pytest.mark.skipif(
+    REFERENCE is None, reason="ACCELERATE_REFERENCE_PYTHON names no Python with the reference"
+)
 @pytest.mark.parametrize("safe", [True, False])
 def test_ours_load_in_the_reference(accelerator, tmp_path, safe):
     objects = prepared(accelerator, seed=1)

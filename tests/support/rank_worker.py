@@ -135,10 +135,14 @@ class Settled:
         self.torch.distributed.distributed_c10d._world.group_count = 0
 
     def _accelerate(self) -> None:
-        state = sys.modules.get("accelerate.state")
-        if state is not None:
-            state.AcceleratorState._reset_state(True)
-            state.GradientState._reset_state()
+        resets = {
+            "accelerate.state": lambda module: module.AcceleratorState._reset_state(),
+            "accelerate.runtime.current": lambda module: module.current.reset(),
+            "accelerate.runtime.accumulation": lambda module: module.accumulation.reset(),
+        }
+        for name, reset in resets.items():
+            if name in sys.modules:
+                reset(sys.modules[name])
 
     def _process(self) -> None:
         for number, handler in self.signals.items():

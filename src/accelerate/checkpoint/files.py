@@ -123,7 +123,9 @@ def load(f: FileName | BinaryIO, map_location: Any = None, **kwargs: Any) -> Any
         require_file(Path(f))
     with _numpy_is_safe() if weights_only else contextlib.nullcontext():
         try:
-            return torch.load(f, map_location=map_location, weights_only=weights_only, **kwargs)
+            return torch.load(
+                f, map_location=_without_cpu_index(map_location), weights_only=weights_only, **kwargs
+            )
         except (OSError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
@@ -154,10 +156,8 @@ def read_safetensors(path: FileName, device: str | torch.device = "cpu") -> dict
         CheckpointError: the file is damaged.
     """
     require_file(Path(path))
-    # The CPU with an index, as torch names a rank's, is a name that safetensors refuses.
-    name = "cpu" if torch.device(device).type == "cpu" else str(device)
     try:
-        return read_safetensors_file(path, device=name)
+        return read_safetensors_file(path, device=str(_without_cpu_index(device)))
     except SafetensorError as error:
         raise CheckpointError(f"{path} cannot be read: it is damaged ({_reason(error)}).") from error
 
@@ -268,6 +268,12 @@ def _numpy_is_safe() -> Iterator[None]:
         new = [item for item in _SAFE_GLOBALS if item not in allowed]
         with torch.serialization.safe_globals(new):
             yield
+
+
+def _without_cpu_index(location: Any) -> Any:
+    """Return a place for tensors; both formats refuse "cpu:0", as the device of a rank is called."""
+    named = isinstance(location, (str, torch.device)) and torch.device(location).type == "cpu"
+    return "cpu" if named else location
 
 
 def _reading_failed(f: FileName | BinaryIO, error: Exception, *, weights_only: bool) -> CheckpointError:

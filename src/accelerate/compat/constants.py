@@ -112,13 +112,8 @@ def __getattr__(name: str) -> tuple[type, ...]:
     if name == "SUPPORTED_PYTORCH_LAYERS_FOR_UPCASTING":
         from torch import nn
 
-        return (
-            nn.Conv1d,
-            nn.Conv2d,
-            nn.Conv3d,
-            nn.ConvTranspose1d,
-            nn.ConvTranspose2d,
-            nn.ConvTranspose3d,
-            nn.Linear,
-        )
+        convolutions = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+        transposed = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+        value = globals()[name] = (*convolutions, *transposed, nn.Linear)
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

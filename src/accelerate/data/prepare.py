@@ -107,11 +107,6 @@ def prepare_data_loader(
     """
     if isinstance(dataloader, DataLoaderAdapter):
         return cast("DataLoader[Any]", dataloader)
-    if not isinstance(dataloader, DataLoader):
-        raise ConfigurationError(
-            f"prepare_data_loader({dataloader!r}): a torch.utils.data.DataLoader is needed. Put the data in "
-            "a dataset and make a DataLoader of it."
-        )
     if slice_fn_for_dispatch is not None and not dispatch_batches:
         warnings.warn("slice_fn_for_dispatch is used by dispatch_batches=True only; ignored.", stacklevel=2)
     rank, size = _place(process_index, num_processes)
@@ -164,6 +159,13 @@ def _not_available(asked: str, instead: str) -> Callable[[_Request], NoReturn]:
     return refuse
 
 
+def _refuse_other_kinds(request: _Request) -> NoReturn:
+    raise ConfigurationError(
+        f"prepare_data_loader({request.loader!r}): a torch.utils.data.DataLoader is needed. Put the data in "
+        "a dataset and make a DataLoader of it."
+    )
+
+
 def _refuse_uneven_split(request: _Request) -> NoReturn:
     size = _batch_size(request.loader)
     if size is None:
@@ -185,17 +187,14 @@ def _refuse_sharded_twice(request: _Request) -> NoReturn:
     )
 
 
-def _whole(request: _Request) -> "DataLoader[Any]":
-    return request.loader
+def _all_batches(request: _Request) -> "DataLoader[Any]":
+    """Return the user's loader itself, unless its order is to be seedable."""
+    return _seedable(request) if request.use_seedable_sampler else request.loader
 
 
-def _reseed(request: _Request) -> "DataLoader[Any]":
-    return _seedable(request)
-
-
-def _shard_batches(request: _Request) -> "DataLoader[Any]":
+def _own_batches(request: _Request) -> "DataLoader[Any]":
     """Deal what the loader's index sampler yields: batches, or single items where it has no batch sampler."""
-    loader = _seedable(request) if request.use_seedable_sampler else request.loader
+    loader = _all_batches(request)
     sampler = BatchSamplerShard(
         index_sampler(loader),
         num_processes=request.num_processes,
@@ -207,6 +206,7 @@ def _shard_batches(request: _Request) -> "DataLoader[Any]":
 
 
 _CASES: tuple[tuple[Callable[[_Request], bool], Callable[[_Request], "DataLoader[Any]"]], ...] = (
+    (lambda request: not isinstance(request.loader, DataLoader), _refuse_other_kinds),
     (
         lambda request: request.torch_device_mesh is not None,
         _not_available("torch_device_mesh", "Leave it at None: each rank then reads its own batches."),
@@ -224,13 +224,9 @@ _CASES: tuple[tuple[Callable[[_Request], bool], Callable[[_Request], "DataLoader
         _not_available("dispatch_batches=True", "Leave it at None: each rank then reads its own batches."),
     ),
     (lambda request: request.split_batches and not _splits_evenly(request), _refuse_uneven_split),
-    (
-        lambda request: request.num_processes > 1 and _is_sharded(request.loader),
-        _refuse_sharded_twice,
-    ),
-    (lambda request: request.num_processes == 1 and not request.use_seedable_sampler, _whole),
-    (lambda request: request.num_processes == 1, _reseed),
-    (lambda request: True, _shard_batches),
+    (lambda request: request.num_processes == 1, _all_batches),
+    (lambda request: _is_sharded(request.loader), _refuse_sharded_twice),
+    (lambda request: True, _own_batches),
 )
 
 
@@ -301,8 +297,11 @@ def _shared_generator(loader: "DataLoader[Any]") -> torch.Generator | None:
     if own and sampler.generator is None:
         seed = int(torch.empty((), dtype=torch.int64).random_().item())
         sampler.generator = torch.Generator().manual_seed(seed)
-    generator = getattr(sampler, "generator", None)
-    return generator if isinstance(generator, torch.Generator) else None
+    for each in reversed(sampler_chain(loader)):  # a batch sampler may have one, too
+        generator = getattr(each, "generator", None)
+        if isinstance(generator, torch.Generator):
+            return generator
+    return None
 
 
 def _states_to_share(

@@ -106,8 +106,9 @@ class BatchSamplerShard(BatchSampler):
         )
 
     def __getattr__(self, name: str) -> Any:
-        if name == "batch_sampler":  # not set yet: copy and pickle ask before there is any state
-            raise AttributeError(name)
+        # Not yet set while copy and pickle make an instance; and what they ask is not for its inner one.
+        if name == "batch_sampler" or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.batch_sampler, name)
 
     @property

@@ -105,8 +105,9 @@ class DataLoaderAdapter:
         self.base_dataloader = DataLoader(dataset, batch_sampler=batch_sampler, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "base_dataloader":  # not set yet: copy and pickle ask before there is any state
-            raise AttributeError(name)
+        # Not yet set while copy and pickle make an instance; and what they ask is not for its base.
+        if name == "base_dataloader" or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.base_dataloader, name)
 
     @property  # type: ignore[misc]

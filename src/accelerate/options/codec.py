@@ -104,16 +104,11 @@ def _choose(choices: Sequence[Any], value: Any) -> Any:
     """Return the choice that `value` is, or that a text spells, if need be in another case."""
     if value in choices:
         return value
-    spelled = str(value).strip()
-    for same in (str.__eq__, _same_letters):
-        for choice in choices:
-            if same(str(choice), spelled):
-                return choice if isinstance(value, str) else value
+    spelled = str(value).strip().lower()
+    for choice in choices:
+        if str(choice).lower() == spelled:
+            return choice if isinstance(value, str) else value
     raise ValueError(f"use one of {', '.join(str(choice) for choice in choices)}")
-
-
-def _same_letters(left: str, right: str) -> bool:
-    return left.lower() == right.lower()
 
 
 def _read_bool(text: str) -> bool:

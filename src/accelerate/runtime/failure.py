@@ -1,4 +1,4 @@
-"""A rank's last words: its uncaught exception goes into torch elastic's error file. Called at process-group start.
+"""A rank's last words: its uncaught exception goes into torch elastic's error file. Called at group start.
 
 Whoever started the rank (our launcher, torchrun) names the file in the environment and reads it when the
 rank has ended. Outside of such a launch nothing is installed.

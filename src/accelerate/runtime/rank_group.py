@@ -148,7 +148,9 @@ class RankGroup:
     def _tensors(self, name: str, data: Any, *, nested: bool = False) -> tuple[list[Tensor], Rebuild]:
         leaves, rebuild = flatten(data)
         for index, leaf in enumerate(leaves):
-            if _is_dense(leaf) or (nested and isinstance(leaf, Tensor) and leaf.is_nested):
+            if _is_dense(leaf):
+                continue
+            if isinstance(leaf, Tensor) and (self.size == 1 or (nested and leaf.is_nested)):
                 continue
             where = describe(list(walk(data))[index][0], leaf)
             if isinstance(leaf, Tensor):
@@ -185,7 +187,9 @@ class RankGroup:
                 getattr(dist, _ALL_GATHER)(rows, row, group=self.group)
                 parts = plan.unpack(rows.to(device).view(self.size, plan.row_bytes))
                 for index, leaf, part in zip(indices, bucket, parts, strict=True):
-                    results[index] = part.reshape(_gathered_shape(leaf.shape, self.size))
+                    if len(bucket) > 1:  # a view would keep the rows of all leaves alive
+                        part = part.clone(memory_format=torch.contiguous_format)
+                    results[index] = part.view(_gathered_shape(leaf.shape, self.size))
         return results
 
     def _reduce(self, leaves: Sequence[Tensor], reduction: str) -> list[Tensor]:

@@ -286,7 +286,15 @@ def test_a_damaged_file_is_named(tmp_path, damage, safe):
         files.read_safetensors(path) if safe else files.load(path)
 
 
-def test_memory_layout_of_the_interfaces_list():
+@pytest.mark.parametrize("safe", [True, False])
+@pytest.mark.parametrize("device", ["cpu", "cpu:0", torch.device("cpu", 0)])
+def test_the_device_of_a_cpu_rank_is_a_place_to_load_to(tmp_path, device, safe):
+    files.save({"a": torch.ones(2)}, tmp_path / "file", safe_serialization=safe)
+    read = files.read_safetensors if safe else files.load
+    assert read(tmp_path / "file", device)["a"].device.type == "cpu"
+
+
+def test_the_interfaces_list_of_safe_names():
     assert [item.__name__ for item in files.TORCH_SAFE_GLOBALS] == [
         "_reconstruct",
         "ndarray",

@@ -1,7 +1,9 @@
 """From a user's loader to the loader of a rank: every row of the table, and what is kept."""
 
+import json
 import random
 from itertools import chain
+from pathlib import Path
 
 import pytest
 import torch
@@ -220,11 +222,38 @@ def test_a_generator_of_the_user_is_the_one_that_ranks_share():
     assert prepared.rng_types == ["generator"]
 
 
+def test_a_generator_of_a_batch_sampler_of_the_user_is_shared():
+    generator = torch.Generator()
+    batches = Lengths()
+    batches.generator = generator
+    prepared = prepare_data_loader(DataLoader(TEN, batch_sampler=batches), num_processes=2, process_index=0)
+    assert prepared.synchronized_generator is generator
+
+
 @pytest.mark.parametrize("asked", [["generator", "torch"], [RNGType.GENERATOR, RNGType.TORCH]])
 def test_a_state_without_generator_is_not_asked_for(asked):
     prepared = prepare_data_loader(DataLoader(TEN), rng_types=asked)
     assert [str(kind) for kind in prepared.rng_types] == ["torch"]
     assert len(asked) == 2  # the caller's list is as it was
+
+
+RECORDING = Path(__file__).parents[2] / "reference" / "data" / "samplers.json"
+SAMPLERS = {
+    "shuffle": lambda: None,
+    "subset": lambda: SubsetRandomSampler(range(7)),
+    "weighted": lambda: WeightedRandomSampler([1.0] * 13, 8),
+}
+
+
+@pytest.mark.parametrize(("case", "passes", "drawn"), json.loads(RECORDING.read_text())["orders"])
+def test_orders_and_the_use_of_random_numbers_are_those_of_the_reference(case, passes, drawn):
+    kind, ranks, settings = case
+    torch.manual_seed(3)
+    sampler = SAMPLERS[kind]()
+    loader = DataLoader(range(13), batch_size=3, shuffle=sampler is None, sampler=sampler)
+    loader = prepare_data_loader(loader, num_processes=ranks, process_index=ranks - 1, **settings)
+    assert [read(loader), read(loader)] == passes
+    assert torch.randint(1000, (1,)).item() == drawn
 
 
 def permutation(seed):

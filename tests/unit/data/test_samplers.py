@@ -155,6 +155,11 @@ def test_batches_smaller_than_declared_are_not_lost(sizes, ranks, even, split):
         assert len(seen) == sum(sizes)
 
 
+def test_batches_larger_than_declared_are_split_without_loss():
+    dealt = [list(shard) for shard in shards(Sizes([7, 3], batch_size=4), 2, split_batches=True)]
+    assert dealt == [[[0, 1, 2, 3], [7, 8]], [[4, 5, 6, 0], [9, 0]]]
+
+
 def test_the_real_length_of_a_filled_last_round_is_known_after_the_pass():
     for kind in (BatchSampler, Opaque):
         shard = BatchSamplerShard(sequential(10, 4, kind=kind), 2, 1)

@@ -183,8 +183,16 @@ def test_abandoned_and_repeated_iterators():
     next(second)
     del first  # ends an older pass, not the one that is on
     assert accumulation.active_loader is loader
+    assert loader.gradient_state.dataloader_references == [None, loader]
     del second
     assert accumulation.active_loader is None
+
+
+def test_a_pass_begun_by_hand_twice_counts_once():
+    loader = shard()
+    loader.begin()
+    loader.begin()
+    assert loader.gradient_state.dataloader_references == [None, loader]
 
 
 def test_an_iterator_that_was_never_used_changes_nothing():
@@ -399,6 +407,19 @@ def test_batches_are_skipped_at_the_start_of_each_pass():
     loader = shard(skip_batches=1)
     assert len(loader) == 2
     assert [read(loader), read(loader)] == [[[4, 5, 6, 7], [8, 9]]] * 2
+
+
+class Uncopied(Sizes):
+    def __deepcopy__(self, memo):
+        return self
+
+
+def test_how_the_inner_sampler_is_copied_is_its_own_affair():
+    loader = rank_shard(9, Uncopied([4, 5]), rank=1)
+    twin = copy.deepcopy(loader)
+    assert twin.batch_sampler is not loader.batch_sampler
+    assert twin.batch_sampler.batch_sampler is loader.batch_sampler.batch_sampler
+    assert read(twin) == read(loader) == [[4, 5, 6, 7, 8]]
 
 
 @pytest.mark.parametrize("duplicate", [lambda it: pickle.loads(pickle.dumps(it)), copy.copy, copy.deepcopy])

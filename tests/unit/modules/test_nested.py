@@ -1,6 +1,7 @@
 """Nested containers: what is kept (type, structure, order, other leaves) and what happens to tensors."""
 
 import dataclasses
+import sys
 from collections import Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -39,7 +40,7 @@ class Point(NamedTuple):
     y: Any
 
 
-class Scaled(namedtuple("Scaled", "value scale")):  # noqa: PYI024  a constructor of its own, like PackedSequence
+class Scaled(namedtuple("Scaled", "value scale")):
     def __new__(cls, value: Any) -> "Scaled":
         return super().__new__(cls, value, 1.0)
 
@@ -354,6 +355,27 @@ def test_no_batch_size(data, error):
 def test_a_tensor_without_dims_has_no_batch_size():
     with pytest.raises(IndexError, match="without dims"):
         find_batch_size([torch.tensor(1)])
+
+
+def test_a_tensor_that_is_there_already_costs_one_call():
+    data = {f"{i}": [torch.ones(1), (torch.ones(1),)] for i in range(10)}
+    calls: list[str] = []
+
+    def record(frame: Any, event: str, argument: Any) -> None:
+        if event == "call":
+            calls.append(frame.f_code.co_name)
+        elif event == "c_call":
+            calls.append(argument.__name__)
+
+    sys.setprofile(record)
+    try:
+        send_to_device(data, "cpu")
+    finally:
+        sys.setprofile(None)
+    assert "to" not in calls
+    num_nodes = 1 + 10 + 10 + 20  # the dictionary, lists, tuples and tensors
+    assert calls.count("_move") == num_nodes
+    assert len([name for name in calls if not name.startswith("<")]) <= num_nodes + 10
 
 
 def test_listify_and_shapes():

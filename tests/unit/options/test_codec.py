@@ -183,6 +183,17 @@ def test_texts_that_people_write(variable: str, text: str, expected: Any) -> Non
     assert same(value, expected)
 
 
+def test_text_is_the_last_thing_that_a_union_means() -> None:
+    info = OptionInfo(name="mixed", type=str | int, env="T_MIXED")
+    assert same(decode(info, "4"), 4)
+    assert same(decode(info, "four"), "four")
+
+
+def test_choices_that_differ_in_case_only_are_told_apart() -> None:
+    info = OptionInfo(name="case", type=str, env="T_CASE", choices=("a", "A"))
+    assert [decode(info, text) for text in ("a", "A")] == ["a", "A"]
+
+
 @pytest.mark.parametrize(
     ("variable", "text", "allowed"),
     [

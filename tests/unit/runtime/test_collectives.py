@@ -115,6 +115,12 @@ def test_tensors_without_rows_of_elements_are_refused(tensor, reason):
             getattr(of_two(), operation)([tensor])
 
 
+def test_one_process_takes_tensors_of_any_layout():
+    sparse = torch.eye(2).to_sparse()
+    assert reduce([sparse])[0].is_sparse
+    assert pad_across_processes([sparse], dim=1)[0] is sparse
+
+
 def test_nested_tensors_are_not_padded():
     tensor = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)], layout=torch.jagged)
     with pytest.warns(CannotPadNestedTensorWarning, match="to_padded_tensor"):

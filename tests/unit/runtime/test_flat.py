@@ -26,7 +26,6 @@ DTYPES = [
     torch.bfloat16,
     torch.float32,
     torch.float64,
-    torch.complex32,
     torch.complex64,
     torch.complex128,
 ]

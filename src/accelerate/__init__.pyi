@@ -1,0 +1,64 @@
+# Written by tools/door_stubs.py from the table in __init__.py: change that and run it again.
+
+from accelerate import accelerator as accelerator
+from accelerate import checkpoint as checkpoint
+from accelerate import checkpointing as checkpointing
+from accelerate import commands as commands
+from accelerate import compat as compat
+from accelerate import data as data
+from accelerate import data_loader as data_loader
+from accelerate import devices as devices
+from accelerate import errors as errors
+from accelerate import launching as launching
+from accelerate import logging as logging
+from accelerate import modules as modules
+from accelerate import optimizer as optimizer
+from accelerate import options as options
+from accelerate import precision as precision
+from accelerate import runtime as runtime
+from accelerate import scheduler as scheduler
+from accelerate import state as state
+from accelerate import strategies as strategies
+from accelerate import training as training
+from accelerate import utils as utils
+from accelerate.accelerator import (
+    Accelerator as Accelerator,
+)
+from accelerate.compat.probes import (
+    is_rich_available as is_rich_available,
+)
+from accelerate.options.data import (
+    DataLoaderConfiguration as DataLoaderConfiguration,
+)
+from accelerate.options.enums import (
+    DDPCommunicationHookType as DDPCommunicationHookType,
+    DistributedType as DistributedType,
+)
+from accelerate.options.handlers import (
+    AutocastKwargs as AutocastKwargs,
+    DistributedDataParallelKwargs as DistributedDataParallelKwargs,
+    GradScalerKwargs as GradScalerKwargs,
+    InitProcessGroupKwargs as InitProcessGroupKwargs,
+)
+from accelerate.runtime.rng import (
+    synchronize_rng_states as synchronize_rng_states,
+)
+from accelerate.state import (
+    PartialState as PartialState,
+)
+
+__version__: str
+
+__all__ = [
+    "Accelerator",
+    "AutocastKwargs",
+    "DDPCommunicationHookType",
+    "DataLoaderConfiguration",
+    "DistributedDataParallelKwargs",
+    "DistributedType",
+    "GradScalerKwargs",
+    "InitProcessGroupKwargs",
+    "PartialState",
+    "is_rich_available",
+    "synchronize_rng_states",
+]

@@ -1,0 +1,59 @@
+"""Launcher: how the processes of one kind of launch are started. Chosen by launching/select.py.
+
+Call order: accepts -> validate -> command and environ (pure; tests compare them) -> run. All of it happens
+in the process of `accelerate launch`, before and above any rank.
+"""
+
+import abc
+import os
+import sys
+from typing import ClassVar
+
+from accelerate.compat import env
+from accelerate.errors import ConfigurationError
+from accelerate.launching.command import inherited, script_command, script_environment
+from accelerate.launching.target import check_target
+from accelerate.options.launch import LaunchPlan
+
+__all__ = ["Launcher", "exit_status"]
+
+
+class Launcher(abc.ABC):
+    """Starts the processes of a plan and reports how they ended."""
+
+    name: ClassVar[str]
+
+    @abc.abstractmethod
+    def accepts(self, plan: LaunchPlan) -> bool:
+        """Return whether this launcher is the one for `plan`."""
+
+    @abc.abstractmethod
+    def run(self, plan: LaunchPlan) -> int:
+        """Start the processes, wait for all of them and return the exit status, that of the script."""
+
+    def validate(self, plan: LaunchPlan) -> None:
+        """Check, before anything is started, what can be checked.
+
+        Raises:
+            ConfigurationError: the script, module or program is not there.
+        """
+        check_target(plan, env.get("PATH"))
+        if plan.log_dir is not None and os.path.isfile(plan.log_dir):
+            raise ConfigurationError(f"--log_dir {plan.log_dir}: this is a file; give a folder")
+
+    def command(self, plan: LaunchPlan) -> list[str]:
+        """Return the argument list of one process."""
+        return script_command(plan, [sys.executable])
+
+    def environ(self, plan: LaunchPlan) -> dict[str, str]:
+        """Return the variables that the launch adds to the caller's environment."""
+        return script_environment(plan)
+
+    def full_environ(self, plan: LaunchPlan) -> dict[str, str]:
+        """Return the whole environment of the processes: the caller's, cleaned, and the launch's own."""
+        return inherited(env.snapshot()) | self.environ(plan)
+
+
+def exit_status(return_code: int) -> int:
+    """Return the shell's number for a child's return code: death by signal n is 128 + n."""
+    return 128 - return_code if return_code < 0 else return_code

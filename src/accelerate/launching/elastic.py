@@ -1,0 +1,76 @@
+"""Several processes on this machine, on torch elastic. Chosen by launching/select.py; loads without torch.
+
+What needs torch is in launching/agent.py, which `run` imports: planning, `--help` and refusals stay fast.
+"""
+
+import ipaddress
+import socket
+import sys
+from typing import ClassVar
+
+from accelerate.compat import env
+from accelerate.errors import ConfigurationError
+from accelerate.launching.base import Launcher
+from accelerate.launching.command import script_command
+from accelerate.options.launch import LaunchPlan
+
+__all__ = ["ElasticLauncher"]
+
+
+class ElasticLauncher(Launcher):
+    """Starts one process per rank, watches them and ends all when one fails."""
+
+    name: ClassVar[str] = "elastic"
+
+    def accepts(self, plan: LaunchPlan) -> bool:
+        """Return whether the plan is about ranks that need to find each other."""
+        return plan.distributed
+
+    def validate(self, plan: LaunchPlan) -> None:
+        """Check the script, and that rank 0 can listen at the address that was asked for."""
+        super().validate(plan)
+        if plan.main_process_ip is not None and not _is_here(plan.main_process_ip):
+            raise ConfigurationError(
+                f"--main_process_ip {plan.main_process_ip}: with one machine this must be an address of this "
+                "machine; leave it out"
+            )
+
+    def command(self, plan: LaunchPlan) -> list[str]:
+        """Return the argument list of a rank. Python does not buffer: nothing is lost when a rank dies."""
+        return script_command(plan, [sys.executable, "-u"])
+
+    def environ(self, plan: LaunchPlan) -> dict[str, str]:
+        """Return the common variables; those of a single rank come from torch elastic."""
+        variables = super().environ(plan)
+        return variables | {"ACCELERATE_USE_CPU": "True"} if plan.cpu else variables
+
+    def run(self, plan: LaunchPlan) -> int:
+        """Run all ranks and return the exit status of the one that failed first, or 0.
+
+        For the time of the run the environment of this process is that of the ranks, and from the main
+        thread signals that ask to end are answered: every rank ends before this returns.
+        """
+        from accelerate.launching.agent import run_ranks
+
+        environ = self.full_environ(plan)
+        with env.clear_environment():
+            env.put(environ)
+            return run_ranks(plan, self.command(plan))
+
+
+def _is_here(address: str) -> bool:
+    """Return whether this machine has `address`: only then a socket can be bound to it."""
+    try:
+        found = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    for family, kind, protocol, _, where in found:
+        if ipaddress.ip_address(where[0]).is_loopback:
+            return True
+        with socket.socket(family, kind, protocol) as probe:
+            try:
+                probe.bind(where)
+            except OSError:
+                continue
+            return True
+    return False

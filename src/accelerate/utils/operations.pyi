@@ -1,0 +1,87 @@
+# Written by tools/door_stubs.py from the table in operations.py: change that and run it again.
+
+from accelerate.compat.probes import (
+    is_torch_distributed_available as is_torch_distributed_available,
+)
+from accelerate.compat.versions import (
+    is_torch_version as is_torch_version,
+)
+from accelerate.devices.support import (
+    is_npu_available as is_npu_available,
+    is_torch_xla_available as is_torch_xla_available,
+)
+from accelerate.errors import (
+    DistributedOperationException as DistributedOperationException,
+)
+from accelerate.modules.nested import (
+    concatenate as concatenate,
+    convert_to_fp32 as convert_to_fp32,
+    find_batch_size as find_batch_size,
+    find_device as find_device,
+    get_data_structure as get_data_structure,
+    get_shape as get_shape,
+    honor_type as honor_type,
+    ignorant_find_batch_size as ignorant_find_batch_size,
+    initialize_tensors as initialize_tensors,
+    is_namedtuple as is_namedtuple,
+    is_tensor_information as is_tensor_information,
+    is_torch_tensor as is_torch_tensor,
+    listify as listify,
+    recursively_apply as recursively_apply,
+    send_to_device as send_to_device,
+    slice_tensors as slice_tensors,
+    TensorInformation as TensorInformation,
+)
+from accelerate.options.enums import (
+    DistributedType as DistributedType,
+)
+from accelerate.runtime.collectives import (
+    broadcast as broadcast,
+    broadcast_object_list as broadcast_object_list,
+    gather as gather,
+    gather_object as gather_object,
+    pad_across_processes as pad_across_processes,
+    reduce as reduce,
+)
+from accelerate.runtime.rank_group import (
+    CannotPadNestedTensorWarning as CannotPadNestedTensorWarning,
+)
+from accelerate.state import (
+    AcceleratorState as AcceleratorState,
+    PartialState as PartialState,
+)
+
+__all__ = [
+    "AcceleratorState",
+    "CannotPadNestedTensorWarning",
+    "DistributedOperationException",
+    "DistributedType",
+    "PartialState",
+    "TensorInformation",
+    "broadcast",
+    "broadcast_object_list",
+    "concatenate",
+    "convert_to_fp32",
+    "find_batch_size",
+    "find_device",
+    "gather",
+    "gather_object",
+    "get_data_structure",
+    "get_shape",
+    "honor_type",
+    "ignorant_find_batch_size",
+    "initialize_tensors",
+    "is_namedtuple",
+    "is_npu_available",
+    "is_tensor_information",
+    "is_torch_distributed_available",
+    "is_torch_tensor",
+    "is_torch_version",
+    "is_torch_xla_available",
+    "listify",
+    "pad_across_processes",
+    "recursively_apply",
+    "reduce",
+    "send_to_device",
+    "slice_tensors",
+]

@@ -1,0 +1,41 @@
+"""The door to what the interface keeps under `other`."""
+
+from accelerate.compat.doors import door
+
+HOMES = {
+    "accelerate.checkpoint.files": [
+        "load",
+        "save",
+    ],
+    "accelerate.checkpoint.shared": ["clean_state_dict_for_safetensors"],
+    "accelerate.compat.orphans": [
+        "convert_bytes",
+        "get_pretty_name",
+        "merge_dicts",
+        "recursive_getattr",
+    ],
+    "accelerate.compat.probes": [
+        "is_deepspeed_available",
+        "is_numpy_available",
+        "is_torch_distributed_available",
+        "is_weights_only_available",
+    ],
+    "accelerate.compat.system": [
+        "check_os_kernel",
+        "get_free_port",
+        "is_port_in_use",
+    ],
+    "accelerate.compat.versions": ["is_torch_version"],
+    "accelerate.devices.support": ["is_torch_xla_available"],
+    "accelerate.logging": ["get_logger"],
+    "accelerate.modules.compile": [
+        "has_compiled_regions",
+        "is_compiled_module",
+    ],
+    "accelerate.modules.unwrap": ["extract_model_from_parallel"],
+    "accelerate.options.enums": ["DistributedType"],
+    "accelerate.runtime.process_group": ["wait_for_everyone"],
+    "accelerate.state": ["PartialState"],
+}
+
+__getattr__, __dir__, __all__ = door(__name__, HOMES)

@@ -1,0 +1,92 @@
+"""Checkpoints of several ranks: who writes what, and that training goes on as if it had never stopped."""
+
+import os
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from accelerate.accelerator import Accelerator
+from accelerate.checkpoint import files
+from accelerate.options.project import ProjectConfiguration
+
+
+def training(accelerator, seed):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+    model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
+    torch.manual_seed(seed + 1 + accelerator.process_index)  # dropout and data of each rank
+
+    def steps(num):
+        for _ in range(num):
+            accelerator.backward(model(torch.randn(5, 3)).square().mean())
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+        return [parameter.detach().clone() for parameter in model.parameters()], optimizer.param_groups[0][
+            "lr"
+        ]
+
+    return steps
+
+
+def save_and_go_on(folder):
+    accelerator = Accelerator(cpu=True)
+    steps = training(accelerator, 0)
+    steps(3)
+    accelerator.save_state(folder)
+    return steps(3)
+
+
+def load_and_go_on(folder):
+    accelerator = Accelerator(cpu=True)
+    steps = training(accelerator, 100)
+    steps(1)
+    accelerator.load_state(folder)
+    return steps(3)
+
+
+def test_a_resumed_run_equals_one_that_never_stopped(rank_pool, tmp_path):
+    folder = str(tmp_path / "folder")
+    never_stopped = rank_pool.run(save_and_go_on, folder, num_ranks=2)
+    resumed = rank_pool.run(load_and_go_on, folder, num_ranks=2)
+    for (weights, rate), (resumed_weights, resumed_rate) in zip(never_stopped, resumed, strict=True):
+        assert rate == resumed_rate
+        assert all(torch.equal(*pair) for pair in zip(weights, resumed_weights, strict=True))
+    assert sorted(os.listdir(folder)) == [
+        "model.safetensors",
+        "optimizer.bin",
+        "random_states_0.pkl",
+        "random_states_1.pkl",
+        "scheduler.bin",
+    ]
+    assert sorted(load_file(f"{folder}/model.safetensors")) == ["0.bias", "0.weight", "2.bias", "2.weight"]
+    states = [files.load(f"{folder}/random_states_{rank}.pkl")["torch_manual_seed"] for rank in range(2)]
+    assert not torch.equal(*states)
+
+
+def save_often(project_dir):
+    project = ProjectConfiguration(project_dir=project_dir, automatic_checkpoint_naming=True, total_limit=2)
+    accelerator = Accelerator(cpu=True, project_config=project)
+    training(accelerator, 0)
+    folders = [accelerator.save_state().name for _ in range(4)]
+    accelerator.wait_for_everyone()
+    return folders, sorted(os.listdir(f"{project_dir}/checkpoints"))
+
+
+def test_automatic_naming_agrees_on_all_ranks(rank_pool, tmp_path):
+    names = [f"checkpoint_{number}" for number in range(4)]
+    assert rank_pool.run(save_often, str(tmp_path), num_ranks=2) == [(names, names[2:])] * 2
+
+
+def save_model(folder):
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(nn.Linear(2, 2))
+    accelerator.save_model(model, folder)
+    return sorted(os.listdir(folder))
+
+
+def test_save_model_is_whole_on_all_ranks_when_it_returns(rank_pool, tmp_path):
+    assert rank_pool.run(save_model, str(tmp_path / "folder"), num_ranks=2) == [["model.safetensors"]] * 2

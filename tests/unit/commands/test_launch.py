@@ -1,0 +1,182 @@
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from accelerate.commands import launch
+from accelerate.commands.launch import launch_command, launch_command_parser, main
+from accelerate.commands.utils import CustomArgumentParser
+from accelerate.errors import ConfigurationError
+from accelerate.options.field import options
+from accelerate.options.launch import LaunchPlan
+
+
+def test_defaults_of_the_interface() -> None:
+    args = vars(launch_command_parser().parse_args(["train.py"]))
+    assert args == {
+        "quiet": None,
+        "cpu": False,
+        "multi_gpu": False,
+        "mixed_precision": None,
+        "num_processes": None,
+        "num_machines": None,
+        "num_cpu_threads_per_process": None,
+        "gpu_ids": None,
+        "main_process_ip": None,
+        "main_process_port": None,
+        "tee": "0",
+        "log_dir": None,
+        "role": "default",
+        "max_restarts": 0,
+        "monitor_interval": 0.1,
+        "module": None,
+        "no_python": None,
+        "debug": None,
+        "training_script": "train.py",
+        "training_script_args": [],
+        "nondefault": {"training_script", "training_script_args"},
+    }
+
+
+def test_everything_after_the_script_is_the_scripts() -> None:
+    args = launch_command_parser().parse_args(
+        ["--cpu", "train.py", "--cpu", "--num_processes", "x", "-q", "--"]
+    )
+    assert args.training_script_args == ["--cpu", "--num_processes", "x", "-q", "--"]
+    assert args.nondefault == {"cpu", "training_script", "training_script_args"}
+
+
+def test_no_abbreviations() -> None:
+    with pytest.raises(SystemExit):
+        launch_command_parser().parse_args(["--num_proc", "2", "train.py"])
+
+
+def test_as_a_subcommand() -> None:
+    parser = CustomArgumentParser("accelerate")
+    launch_command_parser(parser.add_subparsers())
+    args = parser.parse_args(["launch", "--num-processes", "2", "-m", "pkg.train", "--x"])
+    assert args.func is launch_command
+    assert (args.num_processes, args.module, args.training_script) == (2, True, "pkg.train")
+    assert args.nondefault == {"num_processes", "module", "training_script", "training_script_args"}
+
+
+def test_a_missing_script_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert_usage_error([], "error: the following arguments are required: training_script", capsys)
+
+
+def assert_usage_error(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        status: object = main(arguments)
+    except SystemExit as ended:
+        status = ended.code
+    printed = capsys.readouterr()
+    assert status == 2
+    assert words in printed.err
+    assert printed.out == ""
+    assert "Traceback" not in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--cpuu", "t.py"], "did you mean --cpu?"),
+        (["--num_proceses", "2", "t.py"], "did you mean --num_processes?"),
+        (
+            ["--num_processes", "two", "t.py"],
+            "argument --num_processes/--num-processes: invalid int value: 'two'",
+        ),
+        (["--main_process_port", "http", "t.py"], "invalid int value: 'http'"),
+        (["--main_process_port", "70000", "--cpu", "t.py"], "from 1 to 65535"),
+        (["--mixed_precision", "fp64", "t.py"], "invalid choice: 'fp64'"),
+        (["--cpu", "--multi_gpu", "t.py"], "--cpu and --multi_gpu exclude each other"),
+        (["--cpu", "--num_processes", "0", "t.py"], "--num_processes 0"),
+        (["-m", "--no_python", "t"], "exclude each other"),
+        (["--cpu", "/nowhere/t.py"], "there is no script /nowhere/t.py"),
+        (["--cpu", "--num_processes", "2", "/nowhere/t.py"], "there is no script /nowhere/t.py"),
+    ],
+)
+def test_bad_input_is_one_readable_error(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert_usage_error(arguments, words, capsys)
+
+
+def test_from_python_a_wrong_plan_is_an_exception() -> None:
+    args = launch_command_parser().parse_args(["--cpu", "--multi_gpu", __file__])
+    with pytest.raises(ConfigurationError, match="exclude each other"):
+        launch_command(args)
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    """A script that writes its arguments and environment into a file and ends with a status."""
+    script = tmp_path / "report.py"
+    script.write_text(
+        "import json, os, sys\n"
+        "json.dump([sys.argv[2:], dict(os.environ)], open(sys.argv[1], 'w'))\n"
+        "sys.exit(int(sys.argv[2]))\n"
+    )
+    return script
+
+
+def test_from_python_one_process(report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    facts = tmp_path / "facts.json"
+    args = launch_command_parser().parse_args(
+        ["--cpu", "--mixed_precision", "bf16", str(report), str(facts), "0", "--lr"]
+    )
+    assert launch_command(args) is None
+    arguments, environ = json.loads(facts.read_text())
+    assert arguments == ["0", "--lr"]
+    assert environ["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    assert environ["ACCELERATE_USE_CPU"] == "True"
+
+
+def test_from_python_values_set_by_hand_count(report: Path, tmp_path: Path) -> None:
+    facts = tmp_path / "facts.json"
+    args = argparse.Namespace(training_script=str(report), training_script_args=[str(facts), "0"])
+    args.mixed_precision = "bf16"
+    launch_command(args)
+    assert json.loads(facts.read_text())[1]["ACCELERATE_MIXED_PRECISION"] == "bf16"
+
+
+def test_from_python_a_failing_script_raises(report: Path, tmp_path: Path) -> None:
+    arguments = ["--cpu", str(report), str(tmp_path / "facts.json"), "5"]
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        launch_command(launch_command_parser().parse_args(arguments))
+    assert caught.value.returncode == 5
+    with pytest.raises(SystemExit) as ended:
+        launch_command(launch_command_parser().parse_args(["-q", *arguments]))
+    assert ended.value.code == 5
+
+
+def test_main_called_from_python_does_not_replace_this_process(report: Path, tmp_path: Path) -> None:
+    assert main(["--cpu", str(report), str(tmp_path / "facts.json"), "3"]) == 3
+
+
+def test_the_console_script_is_replaced_by_the_script(report: Path, tmp_path: Path) -> None:
+    facts = tmp_path / "facts.json"
+    report.write_text("import os, sys; open(sys.argv[1], 'w').write(str(os.getpid())); sys.exit(4)")
+    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--cpu", str(report)]
+    process = subprocess.Popen([*command, str(facts)])
+    assert process.wait(60) == 4
+    assert int(facts.read_text()) == process.pid
+
+
+def test_what_was_decided_for_the_user_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def told(**values: object) -> str:
+        launch._tell_defaults(LaunchPlan(training_script="t", training_script_args=(), **values))
+        return capsys.readouterr().err
+
+    sources = {info.name: "flag" for info in options(LaunchPlan)}
+    assert told(num_processes=4, sources=sources) == ""
+    assert told(num_processes=1, sources=sources | {"num_processes": "detected"}) == ""
+    by_gpu = sources | {"num_processes": "detected"}
+    assert told(num_processes=4, sources=by_gpu) == (
+        "accelerate launch: 4 processes, one per GPU (choose with --num_processes)\n"
+    )
+    assert told(num_processes=4, quiet=True, sources=by_gpu) == ""
+    assert "on the CPU" in told(num_processes=4, sources=sources | {"cpu": "detected"})
