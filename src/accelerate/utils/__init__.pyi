@@ -124,26 +124,28 @@ from accelerate.devices.support import (
     is_xccl_available as is_xccl_available,
     is_xpu_available as is_xpu_available,
 )
+from accelerate.modules.batch import (
+    concatenate as concatenate,
+    find_batch_size as find_batch_size,
+    get_data_structure as get_data_structure,
+    ignorant_find_batch_size as ignorant_find_batch_size,
+    initialize_tensors as initialize_tensors,
+    listify as listify,
+    slice_tensors as slice_tensors,
+)
 from accelerate.modules.compile import (
     has_compiled_regions as has_compiled_regions,
     is_compiled_module as is_compiled_module,
 )
 from accelerate.modules.nested import (
-    concatenate as concatenate,
     convert_to_fp32 as convert_to_fp32,
-    find_batch_size as find_batch_size,
     find_device as find_device,
-    get_data_structure as get_data_structure,
     honor_type as honor_type,
-    ignorant_find_batch_size as ignorant_find_batch_size,
-    initialize_tensors as initialize_tensors,
     is_namedtuple as is_namedtuple,
     is_tensor_information as is_tensor_information,
     is_torch_tensor as is_torch_tensor,
-    listify as listify,
     recursively_apply as recursively_apply,
     send_to_device as send_to_device,
-    slice_tensors as slice_tensors,
     TensorInformation as TensorInformation,
 )
 from accelerate.modules.unwrap import (
