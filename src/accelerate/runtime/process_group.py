@@ -1,4 +1,4 @@
-"""Every side effect on torch.distributed's default process group: start, wait, stop.
+"""Every side effect on torch.distributed's default process group: start and stop.
 
 Called by the start of the current run and by `end_training`; every rank calls each function.
 """
@@ -12,10 +12,11 @@ import torch.distributed as dist
 
 from accelerate.compat import env
 from accelerate.errors import LaunchError
+from accelerate.runtime import header
 from accelerate.runtime.failure import install_excepthook
 from accelerate.runtime.world import World
 
-__all__ = ["DEFAULT_TIMEOUT", "is_started", "start", "stop", "wait_for_everyone"]
+__all__ = ["DEFAULT_TIMEOUT", "is_started", "start", "stop"]
 
 # NCCL aborts the process on time-out, so that a shorter one costs nothing but the waiting.
 DEFAULT_TIMEOUT = {"nccl": timedelta(seconds=600)}
@@ -75,15 +76,10 @@ def _explain(world: World, error: Exception) -> str:
     )
 
 
-def wait_for_everyone() -> None:
-    """Return when every rank has called this; at once when there is no process group."""
-    if is_started():
-        dist.barrier()
-
-
 def stop(group: Any = None) -> None:
     """Leave `group`, or the default process group; does nothing when there is none."""
     if is_started():
+        header.close(group)
         dist.destroy_process_group(group)
 
 

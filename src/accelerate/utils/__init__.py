@@ -171,8 +171,8 @@ HOMES = {
         "gather_object",
         "pad_across_processes",
         "reduce",
+        "wait_for_everyone",
     ],
-    "accelerate.runtime.process_group": ["wait_for_everyone"],
     "accelerate.runtime.rank_group": ["CannotPadNestedTensorWarning"],
     "accelerate.runtime.rng": [
         "set_seed",

@@ -188,8 +188,6 @@ from accelerate.runtime.collectives import (
     gather_object as gather_object,
     pad_across_processes as pad_across_processes,
     reduce as reduce,
-)
-from accelerate.runtime.process_group import (
     wait_for_everyone as wait_for_everyone,
 )
 from accelerate.runtime.rank_group import (
