@@ -4,7 +4,7 @@ Each rank makes a `Report` of what it is about to do; alike reports travel and a
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -63,7 +63,7 @@ def disagreement(reports: Sequence[tuple[Sequence[int], Report]]) -> str:
     Args:
         reports: ranks and what all of these are about to do.
     """
-    paths = _differing_paths([report for _, report in reports])
+    paths = _telling_paths([report for _, report in reports])
     lines = ["The ranks do not agree about a collective, and nothing was sent."]
     for ranks, report in reports:
         lines.append(f"  {format_ranks(ranks)}: {report.label} number {report.number} at {report.site}")
@@ -72,28 +72,33 @@ def disagreement(reports: Sequence[tuple[Sequence[int], Report]]) -> str:
             continue
         lines += _differences(report, paths)
     if len(paths) > MOST_SHOWN:
-        lines.append(f"  {len(paths) - MOST_SHOWN} other tensors differ too.")
+        lines.append(f"  There are {len(paths) - MOST_SHOWN} more such tensors.")
     return "\n".join([*lines, *_parting(reports), _advice([report for _, report in reports])])
 
 
-def _differences(report: Report, paths: Iterable[str]) -> list[str]:
-    shown = list(paths)[:MOST_SHOWN]
-    return [f"      {path or 'of'} {report.leaves.get(path, 'is missing')}" for path in shown]
+def _differences(report: Report, paths: Sequence[str]) -> list[str]:
+    shown = paths[:MOST_SHOWN]
+    found = [f"      {path or 'of'} {words}" for path, words in report.leaves.items() if path in shown]
+    return found + [f"      {path} is missing" for path in shown if path and path not in report.leaves]
 
 
-def _differing_paths(reports: Sequence[Report]) -> list[str]:
-    paths = dict.fromkeys(path for report in reports for path in report.leaves)
-    return [path for path in paths if len({report.leaves.get(path) for report in reports}) > 1]
+def _telling_paths(reports: Sequence[Report]) -> list[str]:
+    """Return where leaves differ; all places where it is something else that differs."""
+    paths = list(dict.fromkeys(path for report in reports for path in report.leaves))
+    differing = [path for path in paths if len({report.leaves.get(path) for report in reports}) > 1]
+    return differing if differing and len({report.label for report in reports}) == 1 else paths
 
 
 def _parting(reports: Sequence[tuple[Sequence[int], Report]]) -> list[str]:
     """Return a line that says where the ranks were at different places for the first time, if before."""
     latest = min(report.number for _, report in reports)
     known = set.intersection(*(set(report.history) for _, report in reports))
-    for number in sorted(known):
-        places = {report.history[number]: ranks for ranks, report in reports}
-        if number < latest and len(places) > 1:
-            where = ", ".join(f"{format_ranks(ranks)} in {place}" for place, ranks in places.items())
+    for number in sorted(number for number in known if number < latest):
+        ranks_at: dict[str, list[int]] = {}
+        for ranks, report in reports:
+            ranks_at.setdefault(report.history[number], []).extend(ranks)
+        if len(ranks_at) > 1:
+            where = ", ".join(f"{format_ranks(ranks)} in {place}" for place, ranks in ranks_at.items())
             return [f"  They were at different places before, for the first time in call {number}: {where}."]
     return []
 
@@ -108,6 +113,6 @@ def _advice(reports: Sequence[Report]) -> str:
             f"condition that holds on some ranks only. {end}"
         )
     return (
-        "Every rank has to pass the same structure, shapes and dtypes: `pad_across_processes` makes tensors "
-        f"equally long, `gather_object` takes anything. {end}"
+        "Every rank has to pass the same structure (keys also in order), shapes and dtypes: "
+        f"`pad_across_processes` makes tensors equally long, `gather_object` takes anything. {end}"
     )

@@ -35,7 +35,7 @@ from accelerate.modules.nested import outline
 from accelerate.runtime.disagreement import Report, disagreement, leaves_in_words
 from accelerate.runtime.whereabouts import NoticeBoard, Site, call_site, default_store, format_site
 
-__all__ = ["ROOM", "Call", "Channel", "channel_of", "close", "obstacle"]
+__all__ = ["ROOM", "Call", "Channel", "channel_of", "close", "obstacle", "start_board"]
 
 ROOM = 127  # integers that travel in a header
 FIRST = 100  # calls that have a header on accelerators; after them every hundredth has one
@@ -125,7 +125,7 @@ class Channel:
         return None
 
     def leave(self) -> None:
-        """End the call that this rank is in, however it went."""
+        """End the call that this rank is in."""
 
     def absence(self, error: RuntimeError) -> Exception | None:
         """Return what to raise when a call has failed with `error`; None when that was not the connection."""
@@ -195,7 +195,7 @@ class GlooChannel(Channel):
         return self._numbers if told else None
 
     def leave(self) -> None:
-        """End the call that this rank is in, however it went."""
+        """End the call that this rank is in."""
         self._board.leave()
 
     def absence(self, error: RuntimeError) -> Exception | None:
@@ -282,24 +282,45 @@ def channel_of(group: Any, *, rank: int, size: int, device: torch.device, debug:
 
 def _make(group: Any, *, rank: int, size: int, device: torch.device, debug: bool) -> Channel:
     backend = dist.get_backend(group)
-    if backend in _SILENT_BACKENDS or not dist.is_gloo_available():
+    board = start_board(device)
+    if board is None or backend in _SILENT_BACKENDS or not dist.is_gloo_available():
         return Channel()
-    options = getattr(group._get_backend(device), "options", None)
-    timeout = getattr(options, "_timeout", None) or default_store().timeout
-    world = dist.group.WORLD
-    if world not in _boards:
-        board = _boards[world] = NoticeBoard(default_store(), dist.get_rank(), timeout)
-        weakref.finalize(world, board.close)
-        atexit.register(_close_at_exit)
     return GlooChannel(
         group,
         rank=rank,
         size=size,
         always=backend == "gloo" or device.type == "cpu",
         debug=debug,
-        timeout=timeout,
-        board=_boards[world],
+        timeout=_timeout(group, device),
+        board=board,
     )
+
+
+def start_board(device: torch.device) -> NoticeBoard | None:
+    """Begin to note where this rank is, if nobody has. Called when the run starts, by every rank.
+
+    Args:
+        device: of this rank.
+
+    Returns:
+        The notes of all ranks; None where they have no store.
+    """
+    world = dist.group.WORLD
+    if world not in _boards and dist.get_backend(world) not in _SILENT_BACKENDS:
+        for former in list(_boards.values()):
+            former.close()
+        board = _boards[world] = NoticeBoard(default_store(), dist.get_rank(), _timeout(world, device))
+        weakref.finalize(world, board.close)
+        atexit.register(_close_at_exit)
+    return _boards.get(world)
+
+
+def _timeout(group: Any, device: torch.device) -> timedelta:
+    try:
+        timeout: timedelta = group._get_backend(device).options._timeout
+    except (RuntimeError, AttributeError):  # no backend for this device, or one that does not say
+        timeout = default_store().timeout
+    return timeout
 
 
 def close(group: Any = None, *, ended: str = "at its end") -> None:
@@ -312,10 +333,11 @@ def close(group: Any = None, *, ended: str = "at its end") -> None:
     if group is not None:
         _channels.pop(group, None)
         return
-    _channels.clear()
+    # First the last note: whoever waits for this rank looks for it when the connection ends.
     for board in list(_boards.values()):
         board.close(ended)
     _boards.clear()
+    _channels.clear()
 
 
 def _close_at_exit() -> None:

@@ -202,11 +202,14 @@ class RankGroup:
             yield channel.open(call)
         except RuntimeError as error:
             absence = channel.absence(error)
-            if absence is None:
-                raise
-            raise absence from error
-        finally:
+            if absence is not None:
+                raise absence from error  # and stay in this call, for others who wait in it
             channel.leave()
+            raise
+        except BaseException:
+            channel.leave()
+            raise
+        channel.leave()
 
     def _tensors(
         self, name: str, data: Any, *, nested: bool = False

@@ -31,7 +31,8 @@ logger = logging.getLogger(__name__)
 
 LATE = 60.0  # seconds that a rank waits before it says so
 LONGEST_PERIOD = 5.0  # seconds between two looks of the thread
-LINGER = 1.0  # seconds that the process which may hold the store outlives a failed wait
+SETTLE = 0.3  # seconds between the loss of a connection and the look at the notes
+LINGER = 1.0  # seconds that the process which may hold the store stays after its own look
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Code that stands between the user's line and ours, such as decorators and context managers.
@@ -122,9 +123,9 @@ class NoticeBoard:
         # thread may wait in it for as long as the time-out.
         self._store = PrefixStore("accelerate/whereabouts", _own_connection(store))
         self._rank = rank
-        seconds = timeout.total_seconds()
-        self._period = min(LONGEST_PERIOD, seconds / 10)
-        self._late = min(LATE, seconds / 2)
+        self._timeout = timeout.total_seconds()
+        self._period = min(LONGEST_PERIOD, self._timeout / 10)
+        self._late = min(LATE, self._timeout / 2)
         self._visit: _Visit | None = None
         self._published = ""
         self._warned: _Visit | None = None
@@ -159,11 +160,14 @@ class NoticeBoard:
     def explain(self, seconds: float) -> str:
         """Return why the call that this rank is in has failed after `seconds`: who is where.
 
-        Waits a moment in the process that may hold the store, so that the others can read it.
+        Where the wait ended early, it gives a rank that has just gone a moment to leave its last note; and in
+        the process that may hold the store it waits once more, so that the others can read it.
         """
         mine = self._note()
         try:
             self._publish(mine)
+            if seconds < self._timeout:
+                time.sleep(SETTLE)
             notes = self._read(self._ranks)
         except RuntimeError:  # whoever kept the store has left
             notes = None
@@ -207,7 +211,7 @@ class NoticeBoard:
 
     def _watch(self) -> None:
         try:
-            while not self._stop.wait(self._period):
+            while not self._stop.wait(self._period) and dist.is_initialized():
                 self._publish(self._note())
                 self._warn_if_late()
         except RuntimeError:
@@ -273,25 +277,28 @@ def absence(rank: int, mine: Note, notes: Mapping[int, Note | None] | None, seco
 
 def _missing(mine: Note, notes: Mapping[int, Note | None]) -> list[str]:
     """Return a sentence for each place where ranks are that are not in the call of `mine`."""
-    ranks_at: dict[str, list[int]] = {}
+    ranks_at: dict[Note | None, list[int]] = {}
     for rank, note in notes.items():
         if note is None or not note.is_in(mine):
-            ranks_at.setdefault(_where(note), []).append(rank)
+            ranks_at.setdefault(note, []).append(rank)
     return [
-        f"{format_ranks(ranks)} {'is' if len(ranks) == 1 else 'are'} not here: {where}."
-        for where, ranks in ranks_at.items()
+        f"{format_ranks(ranks)} {_where(note, several=len(ranks) > 1)}." for note, ranks in ranks_at.items()
     ]
 
 
-def _where(note: Note | None) -> str:
+def _where(note: Note | None, *, several: bool) -> str:
+    it, its, is_, has = ("they", "their", "are", "have") if several else ("it", "its", "is", "has")
+    if note is not None and note.inside:
+        return f"{is_} not here: {it} {is_} in {note.call}"
+    if note is None or not note.group:
+        text = f"{is_} not here: {it} {has} made no call yet"
+    else:
+        text = f"{is_} not here: {its} last call was {note.call}"
     if note is None:
-        return "no call was made there yet"
-    if note.inside:
-        return f"now in {note.call}"
-    last = f"the last call there was {note.call}" if note.group else "no call was made there"
+        return text
     if note.ended:
-        return f"{last}; the run was left {note.ended}"
-    return f"{last}; now at {note.position}" if note.position else last
+        return f"{text}; {it} {has} left the run {note.ended}"
+    return f"{text}; {it} {is_} now at {note.position}" if note.position else text
 
 
 def format_ranks(ranks: Iterable[int]) -> str:
