@@ -105,10 +105,13 @@ other_leaves = st.one_of(st.none(), st.integers(), st.text(max_size=2), st.build
 keys = st.text(max_size=2)
 
 
-def containers(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def containers(items: st.SearchStrategy[Any], *, pickled: bool = False) -> st.SearchStrategy[Any]:
+    """Draw containers of `items`, of every class; only of those that can be pickled if need be."""
     few = st.lists(items, max_size=3)
     mapping = st.dictionaries(keys, items, max_size=3)
+    others = [] if pickled else [mapping.map(MappingProxyType)]
     return st.one_of(
+        *others,
         few,
         few.map(tuple),
         few.map(Rows),
@@ -120,7 +123,6 @@ def containers(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         mapping.map(OrderedDict),
         mapping.map(UserDict),
         mapping.map(View),
-        mapping.map(MappingProxyType),
         mapping.map(lambda values: defaultdict(list, values)),
         mapping.map(lambda values: Tagged(values, tag="kept")),
     )
