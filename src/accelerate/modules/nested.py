@@ -142,14 +142,20 @@ def outline(function: Callable[[Any], Any], data: Any) -> Any:
     Lists and tuples of any class become lists; mappings, named tuples and records become dictionaries from
     keys to parts. A key that may not look alike in other processes stands there by the name of its type.
     """
-    if type(data) is Tensor:
+    kind = type(data)
+    if kind is Tensor:
         return function(data)
+    # Called for every collective: the plain types first, and no call for a tensor's visit.
+    if kind is list or kind is tuple:
+        return [function(item) if type(item) is Tensor else outline(function, item) for item in data]
     if isinstance(data, (list, tuple)) and not is_namedtuple(data):
         return [outline(function, item) for item in data]
     items = named_items(data)
     if items is None:
         return function(data)
-    return {_portable(key): outline(function, value) for key, value in items.items()}
+    return {
+        key if type(key) is str else _portable(key): outline(function, value) for key, value in items.items()
+    }
 
 
 def named_items(data: Any) -> Mapping[Any, Any] | None:

@@ -81,7 +81,7 @@ class Call:
 
 def _essence(leaf: Any) -> Any:
     if isinstance(leaf, Tensor):
-        return obstacle(leaf) or (leaf.dtype, leaf.is_cpu, *leaf.shape)
+        return obstacle(leaf) or (leaf.dtype, leaf.is_cpu, leaf.shape)
     return type(leaf).__qualname__
 
 

@@ -274,10 +274,10 @@ class RankGroup:
                 row = plan.pack(bucket).to(self._reachable(device))
                 rows = row.new_empty(self.size * plan.row_bytes)
                 getattr(dist, _ALL_GATHER)(rows, row, group=self.group)
-                parts = plan.unpack(rows.to(device).view(self.size, plan.row_bytes))
+                rows = rows.to(device).view(self.size, plan.row_bytes)
+                # Views would keep the rows of all leaves alive.
+                parts = plan.unpack(rows, copy=len(bucket) > 1)
                 for index, leaf, part in zip(indices, bucket, parts, strict=True):
-                    if len(bucket) > 1:  # a view would keep the rows of all leaves alive
-                        part = part.clone(memory_format=torch.contiguous_format)
                     results[index] = part.view(_gathered_shape(leaf.shape, self.size))
         return results
 
