@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -56,9 +57,8 @@ def summed(value: float) -> torch.Tensor:
 def test_values_come_back_in_rank_order_with_a_launchers_variables(pool: RankPool, num_ranks: int) -> None:
     results = pool.run(launcher_variables, 10, scale=2, num_ranks=num_ranks)
     assert [value for value, _ in results] == [10 + 2 * r for r in range(num_ranks)]
+    assert len({variables.pop("MASTER_PORT") for _, variables in results}) == 1
     for r, (_, variables) in enumerate(results):
-        port = variables.pop("MASTER_PORT")
-        assert port == results[0][1].get("MASTER_PORT", port)
         assert variables == {
             "RANK": str(r),
             "WORLD_SIZE": str(num_ranks),
@@ -191,7 +191,7 @@ def test_a_worker_that_died_between_calls_is_replaced(pool: RankPool) -> None:
     pool.run(rank)
     victim = pool.pids()[1]
     os.kill(victim, signal.SIGKILL)
-    assert gone([victim])
+    os.waitid(os.P_PID, victim, os.WEXITED | os.WNOWAIT)
     assert pool.run(rank) == [0, 1]
     assert victim not in pool.pids()
 
@@ -216,6 +216,23 @@ def fail_an_assert() -> None:
 def test_a_failed_assert_shows_its_local_variables(pool: RankPool) -> None:
     with pytest.raises(RankError, match="answer = 41"):
         pool.run(fail_an_assert)
+
+
+def cannot_join_on_rank_0() -> None:
+    if rank() == 0:
+        with socket.socket() as taken:
+            taken.bind(("", 0))
+            os.environ["MASTER_PORT"] = str(taken.getsockname()[1])
+            joined()
+
+
+def test_a_group_that_could_not_be_made_does_not_spoil_the_next(pool: RankPool) -> None:
+    pool.run(rank)
+    pids = pool.pids()
+    with pytest.raises(RankError, match="rank 0 raised DistNetworkError"):
+        pool.run(cannot_join_on_rank_0)
+    assert pool.run(summed, 1.0, timeout=10)[0].tolist() == [3.0] * 3
+    assert pool.pids() == pids
 
 
 # What cannot be sent

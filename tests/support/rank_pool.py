@@ -99,6 +99,10 @@ class Worker:
         except OSError as error:
             raise EOFError from error
 
+    def is_idle(self) -> bool:
+        """Return whether the process lives and has nothing to say: what an end of its pipe would be."""
+        return self.process.poll() is None and not self.connection.poll()
+
     def clear_output(self) -> None:
         """Forget what the process wrote so far."""
         os.truncate(self.output_file, 0)
@@ -275,7 +279,7 @@ class RankPool:
             self._folder = None
 
     def _ensure(self, num_ranks: int) -> list[Worker]:
-        self._discard([w for w in self._workers.values() if w.process.poll() is not None])
+        self._discard([worker for worker in self._workers.values() if not worker.is_idle()])
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="rank-pool-")
         folder = Path(self._folder.name)

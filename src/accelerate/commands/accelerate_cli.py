@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-from accelerate.commands.utils import CustomArgumentParser
+from accelerate.commands.utils import CustomArgumentParser, end_quietly_on_interrupt
 
 __all__ = ["COMMANDS", "main"]
 
@@ -16,6 +16,7 @@ COMMANDS = {
 
 def main() -> int:
     """Run the command that the arguments of this process name, and return the exit status."""
+    end_quietly_on_interrupt("accelerate")
     name, rest = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else (None, [])
     if name in COMMANDS:
         module = importlib.import_module(COMMANDS[name][0])

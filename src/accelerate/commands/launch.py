@@ -5,10 +5,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
-from accelerate.commands.utils import CustomArgumentParser, add_options, print_error, typed_options
+from accelerate.commands.utils import (
+    CustomArgumentParser,
+    add_options,
+    end_quietly_on_interrupt,
+    is_console_script,
+    print_error,
+    typed_options,
+)
 from accelerate.compat import env
 from accelerate.errors import ConfigurationError, LaunchError
 from accelerate.launching.machine import look
@@ -20,7 +26,6 @@ from accelerate.options.launch import LaunchPlan
 
 __all__ = ["launch_command", "launch_command_parser", "main"]
 
-_CONSOLE_SCRIPTS = frozenset({"accelerate", "accelerate-launch"})
 _INTERRUPTED = 130
 
 
@@ -74,6 +79,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "accelerate-launch"
 
     One process takes the place of this one, if this one is the console script; errors are told in a line.
     """
+    end_quietly_on_interrupt(prog)
     parser = launch_command_parser()
     parser.prog = prog
     parser.usage = f"{prog} [options] training_script [arguments of the script]"
@@ -83,7 +89,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "accelerate-launch"
         launcher = select(plan)
         launcher.validate(plan)
         _tell_defaults(plan)
-        if not _is_console_script():
+        if not is_console_script():
             return launcher.run(plan)
         if isinstance(launcher, SimpleLauncher):
             launcher.replace_this_process(plan)
@@ -115,17 +121,6 @@ def _tell_defaults(plan: LaunchPlan) -> None:
     else:
         return
     print(f"accelerate launch: {decided}", file=sys.stderr)
-
-
-def _is_console_script() -> bool:
-    """Return whether this process exists to run this command, so that another program may take its place."""
-    if os.name != "posix":
-        return False
-    started = sys.modules["__main__"]
-    spec = getattr(started, "__spec__", None)
-    if spec is not None:
-        return str(spec.name).startswith("accelerate.commands.")
-    return Path(getattr(started, "__file__", None) or "").name in _CONSOLE_SCRIPTS
 
 
 def _leave(status: int) -> NoReturn:

@@ -4,16 +4,30 @@ Each option with an underscore in its name is also accepted with dashes; `--help
 """
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Iterable, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from accelerate.options.field import OptionInfo
 
-__all__ = ["CustomArgumentGroup", "CustomArgumentParser", "add_options", "nearest_flag", "typed_options"]
+__all__ = [
+    "CustomArgumentGroup",
+    "CustomArgumentParser",
+    "add_options",
+    "end_quietly_on_interrupt",
+    "is_console_script",
+    "nearest_flag",
+    "print_error",
+    "typed_options",
+]
 
 _NONDEFAULT = "nondefault"
+_CONSOLE_SCRIPTS = frozenset({"accelerate", "accelerate-launch"})
+_INTERRUPTED = 130  # exit status, as shells have it
 
 
 def _spellings(flags: Iterable[str]) -> list[str]:
@@ -205,3 +219,29 @@ def _arguments(info: "OptionInfo") -> dict[str, Any]:
 def print_error(prog: str, error: Exception) -> None:
     """Print an error of the user's making on one line, without a traceback."""
     print(f"{prog}: error: {error}", file=sys.stderr)
+
+
+def is_console_script() -> bool:
+    """Return whether this process exists to run a command, so that the command may end or replace it."""
+    if os.name != "posix":
+        return False
+    started = sys.modules["__main__"]
+    spec = getattr(started, "__spec__", None)
+    if spec is not None:
+        return str(spec.name).startswith("accelerate.commands.")
+    return os.path.basename(getattr(started, "__file__", None) or "") in _CONSOLE_SCRIPTS
+
+
+def end_quietly_on_interrupt(prog: str) -> None:
+    """Let Ctrl-C end this process with a line instead of a traceback, if it is a console script.
+
+    Importing torch may swallow the KeyboardInterrupt that Python would raise otherwise.
+    """
+    if not is_console_script() or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        os.write(2, f"{prog}: interrupted\n".encode())
+        os._exit(_INTERRUPTED)
+
+    signal.signal(signal.SIGINT, end)

@@ -10,8 +10,6 @@ are killed.
 import logging
 import shutil
 import signal
-import socket
-import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -28,6 +26,7 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from accelerate.compat import env
+from accelerate.compat.system import get_free_port, is_port_in_use
 from accelerate.errors import LaunchError
 from accelerate.launching.base import exit_status
 from accelerate.launching.console import STDERR, STDOUT, Console, same_target
@@ -106,9 +105,9 @@ class _Launch:
 
     def _port(self) -> int:
         asked = self._plan.main_process_port
-        if asked and _can_listen(asked):
+        if asked and not is_port_in_use(asked):
             return asked
-        port = _free_port()
+        port = get_free_port()
         if asked:
             self._console.say(
                 f"accelerate launch: --main_process_port {asked} is in use, probably by another launch; "
@@ -296,21 +295,3 @@ def _elastic_logs(*, shown: bool) -> Iterator[None]:
     finally:
         logger.propagate = former
         logger.removeHandler(silence)
-
-
-def _can_listen(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        if sys.platform != "win32":
-            # A port that a finished launch has just left is free for a listener.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True
-
-
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
