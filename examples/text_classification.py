@@ -55,7 +55,7 @@ def collate(examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
 class SentenceClassifier(nn.Module):
     """Word and position embeddings, a transformer encoder, the mean over the words, a linear layer."""
 
-    def __init__(self, dim: int = 64, num_layers: int = 2, num_heads: int = 4, dropout: float = 0.3) -> None:
+    def __init__(self, dim: int = 64, num_layers: int = 1, num_heads: int = 4, dropout: float = 0.3) -> None:
         super().__init__()
         self.words = nn.Embedding(NUM_BUCKETS, dim, padding_idx=PADDING)
         self.positions = nn.Embedding(MAX_WORDS, dim)
