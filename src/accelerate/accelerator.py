@@ -141,6 +141,7 @@ class Accelerator(ProcessHelpers):
         if absent:
             asked = ", ".join(f"{name}={value!r}" for name, value in absent.items())
             raise ConfigurationError(f"Accelerator({asked}): not available in this version. Leave it out.")
+        requests.refuse_absent_engines(env.snapshot())
         project = project_config or ProjectConfiguration()
         if project_dir is not None:
             project.set_directories(str(project_dir))

@@ -22,7 +22,14 @@ from accelerate.options.handlers import (
 )
 from accelerate.options.project import ProjectConfiguration
 
-__all__ = ["NOT_GIVEN", "Request", "accumulation_plugin", "dataloader_configuration", "sort_handlers"]
+__all__ = [
+    "NOT_GIVEN",
+    "Request",
+    "accumulation_plugin",
+    "dataloader_configuration",
+    "refuse_absent_engines",
+    "sort_handlers",
+]
 
 ACCUMULATION_VARIABLE = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 
@@ -57,6 +64,29 @@ _HANDLER_FIELDS: dict[type[KwargsHandler], str] = {
     AutocastKwargs: "autocast",
     GradScalerKwargs: "scaler",
 }
+
+
+# What a launcher asks for in the environment and this version does not have.
+_ABSENT_ENGINES = {
+    "ACCELERATE_USE_FSDP": "FSDP",
+    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
+    "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
+    "ACCELERATE_USE_PARALLELISM_CONFIG": "ParallelismConfig",
+}
+
+
+def refuse_absent_engines(environ: Mapping[str, str]) -> None:
+    """Check that the environment asks for no engine that is missing, rather than train without it.
+
+    Raises:
+        ConfigurationError: it does.
+    """
+    for variable, engine in _ABSENT_ENGINES.items():
+        if environ.get(variable, "").lower() == "true":
+            raise ConfigurationError(
+                f"{variable}={environ[variable]} in the environment asks for {engine}, which is not available "
+                f"in this version. Unset {variable}, or start without that option."
+            )
 
 
 def sort_handlers(handlers: Iterable[KwargsHandler] | None) -> dict[str, KwargsHandler]:
