@@ -173,7 +173,10 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=2e-3, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=0, help="seed of the weights, the order and the dropout")
     parser.add_argument("--output_dir", type=Path, default=Path("demo-output"))
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.epochs < 1:
+        parser.error("--epochs must be at least 1")
+    return args
 
 
 if __name__ == "__main__":

@@ -84,8 +84,8 @@ def refuse_absent_engines(environ: Mapping[str, str]) -> None:
     for variable, engine in _ABSENT_ENGINES.items():
         if environ.get(variable, "").lower() == "true":
             raise ConfigurationError(
-                f"{variable}={environ[variable]} in the environment asks for {engine}, which is not available "
-                f"in this version. Unset {variable}, or start without that option."
+                f"{variable}={environ[variable]} in the environment asks for {engine}, which is not "
+                f"available in this version. Unset {variable}, or start without that option."
             )
 
 
