@@ -163,7 +163,9 @@ class Accelerator(ProcessHelpers):
     def _set_up(self, request: Request) -> None:
         group = request.process_group.to_kwargs() if request.process_group is not None else {}
         self.state = set_up_training(request.mixed_precision, cpu=request.cpu, **group)
-        self._precision = select_precision(self.state.mixed_precision)
+        self._precision = select_precision(
+            self.state.mixed_precision, current.kind, autocast=request.autocast, scaler=request.scaler
+        )
         self._strategy = select_strategy(current, self._precision, request)
         current.strategy = self._strategy
         self.gradient_state = GradientState(request.accumulation)

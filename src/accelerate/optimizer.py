@@ -57,7 +57,7 @@ class AcceleratedOptimizer(Optimizer):
         self.device_placement = device_placement
         self._step_function = step_function
         self._zero_grad_function = zero_grad_function
-        self._skipped = False
+        self._skipped: bool | torch.Tensor = False
         self._accelerate_step_called = False
         if device_placement and optimizer.state:
             device = accelerator_state().device
@@ -143,7 +143,8 @@ class AcceleratedOptimizer(Optimizer):
         if self.scaler is None:
             return self.optimizer.step(closure)
         scale = self.scaler.get_scale()
-        loss = self.scaler.step(self.optimizer, closure) if closure else self.scaler.step(self.optimizer)
+        # By its name: torch refuses a closure so, but passes it on as a second argument.
+        loss = self.scaler.step(self.optimizer, **({} if closure is None else {"closure": closure}))
         self.scaler.update()
         self._skipped = self.scaler.get_scale() < scale
         return loss
@@ -151,6 +152,7 @@ class AcceleratedOptimizer(Optimizer):
     @property
     def step_was_skipped(self) -> bool:
         """Whether the last step left the parameters alone because gradients had overflowed."""
+        self._skipped = bool(self._skipped)  # a tensor where only the device knew; ask it once
         return self._skipped
 
     def train(self) -> None:
