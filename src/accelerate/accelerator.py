@@ -26,7 +26,7 @@ from accelerate.errors import ConfigurationError
 from accelerate.logging import get_logger
 from accelerate.modules.nested import flatten
 from accelerate.modules.unwrap import extract_model_from_parallel
-from accelerate.optimizer import AcceleratedOptimizer
+from accelerate.optimizer import AcceleratedOptimizer, owners
 from accelerate.options import request as requests
 from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.data import DataLoaderConfiguration
@@ -40,7 +40,7 @@ from accelerate.runtime.accumulation import accumulation
 from accelerate.runtime.current import current
 from accelerate.runtime.processes import ProcessHelpers
 from accelerate.scheduler import AcceleratedScheduler
-from accelerate.state import GradientState, set_up_training
+from accelerate.state import AcceleratorState, GradientState, is_initialized, set_up_training
 from accelerate.strategies.base import Objects
 from accelerate.strategies.select import select as select_strategy
 from accelerate.training.metrics import truncate
@@ -162,10 +162,16 @@ class Accelerator(ProcessHelpers):
 
     def _set_up(self, request: Request) -> None:
         group = request.process_group.to_kwargs() if request.process_group is not None else {}
+        is_first = not is_initialized()
         self.state = set_up_training(request.mixed_precision, cpu=request.cpu, **group)
-        self._precision = select_precision(
-            self.state.mixed_precision, current.kind, autocast=request.autocast, scaler=request.scaler
-        )
+        try:
+            self._precision = select_precision(
+                self.state.mixed_precision, current.kind, autocast=request.autocast, scaler=request.scaler
+            )
+        except ConfigurationError:
+            if is_first:  # another precision can be asked for without starting anew
+                AcceleratorState._reset_state()
+            raise
         self._strategy = select_strategy(current, self._precision, request)
         current.strategy = self._strategy
         self.gradient_state = GradientState(request.accumulation)
@@ -617,13 +623,22 @@ class Accelerator(ProcessHelpers):
         Returns:
             The norm before clipping, 0-d.
         """
-        self.unscale_gradients()
+        parameters = self._unscale_owners(parameters)
         return self._strategy.clip_grad_norm(parameters, max_norm, norm_type)
 
     def clip_grad_value_(self, parameters: Parameters, clip_value: float) -> None:
         """Clamp every gradient element in place to [-clip_value, clip_value]."""
-        self.unscale_gradients()
+        parameters = self._unscale_owners(parameters)
         self._strategy.clip_grad_value(parameters, clip_value)
+
+    def _unscale_owners(self, parameters: Parameters) -> Parameters:
+        """Unscale what the optimizers of `parameters` hold, all if they have none; return `parameters`."""
+        if self.scaler is None or len(self._optimizers) < 2:
+            self.unscale_gradients()
+            return parameters
+        chosen = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        self.unscale_gradients(owners(self._optimizers, chosen) or None)
+        return chosen
 
     def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
         """Return a context in which operations compute in this Accelerator's precision.

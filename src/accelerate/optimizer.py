@@ -3,7 +3,7 @@
 Made by the Accelerator; the training loop calls it like the optimizer it holds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from accelerate.precision.base import StepOutcome
     from accelerate.state import AcceleratorState, GradientState
 
-__all__ = ["AcceleratedOptimizer", "move_to_device"]
+__all__ = ["AcceleratedOptimizer", "move_to_device", "owners"]
 
 
 def move_to_device(state: Any, device: torch.device) -> Any:
@@ -26,6 +26,16 @@ def move_to_device(state: Any, device: torch.device) -> Any:
     if isinstance(state, dict):
         return type(state)((key, move_to_device(value, device)) for key, value in state.items())
     return state.to(device) if isinstance(state, torch.Tensor) else state
+
+
+def owners(optimizers: Iterable[Optimizer], parameters: Iterable[torch.Tensor]) -> list[Optimizer]:
+    """Return those of `optimizers` that step any of `parameters`."""
+    wanted = {id(parameter) for parameter in parameters}
+    return [
+        optimizer
+        for optimizer in optimizers
+        if any(id(held) in wanted for group in optimizer.param_groups for held in group["params"])
+    ]
 
 
 class AcceleratedOptimizer(Optimizer):
