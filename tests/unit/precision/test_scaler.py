@@ -81,7 +81,7 @@ def backward(scaler, parameter, factor=1.0):
 
 
 def test_a_second_optimizer_unscales_by_the_scale_of_its_loss(scaler):
-    """The first one's step must not change the scale under it, whether it overflows or lets the scale grow."""
+    """The first one's step must not change the scale under it, by overflowing or by letting it grow."""
     for factor in (float("inf"), 1.0):
         first, second = torch.nn.Parameter(torch.ones(1)), torch.nn.Parameter(torch.ones(1))
         scaler.scale((first * factor).sum() + second.sum()).backward()
