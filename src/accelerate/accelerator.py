@@ -81,7 +81,8 @@ class Accelerator(ProcessHelpers):
     Args:
         device_placement: move models, optimizer state and batches to the device of this rank.
         split_batches: share each batch among all processes, rather than give each a batch of its own.
-        mixed_precision: number format of the step; by default what the launcher asked for, else "no".
+        mixed_precision: number format of the step, "no", "bf16" or "fp16"; by default what the launcher asked
+            for, else "no".
         gradient_accumulation_steps: micro-batches per optimizer step.
         cpu: use the CPU also where an accelerator is present.
         dataloader_config: how loaders are shared among processes.
@@ -90,7 +91,7 @@ class Accelerator(ProcessHelpers):
         project_config: the same with more settings.
         gradient_accumulation_plugin: accumulation with more settings; not together with the steps.
         step_scheduler_with_optimizer: let schedulers follow the optimizer's steps.
-        kwargs_handlers: options for the process group and for DistributedDataParallel.
+        kwargs_handlers: options for the process group, DistributedDataParallel, autocast and gradient scaler.
         deepspeed_plugin, fsdp_plugin, torch_tp_plugin, megatron_lm_plugin, deepspeed_plugins,
             parallelism_config, log_with, dynamo_backend, dynamo_plugin: not available in this version.
 
