@@ -14,13 +14,13 @@ SETTINGS := pyproject.toml constraints.txt
 
 # torch is named with its release: an index may offer a CPU build of that one only.
 TORCH := $(shell grep '^torch==' constraints.txt)
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(TORCH)
+INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt $(TORCH)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 # The subjects. What none of them names belongs to the core, so that together they are all tests.
-DATA := $(wildcard tests/unit/data tests/unit/test_dataloader*.py tests/distributed/test_data*.py)
-CHECKPOINT := $(wildcard tests/unit/checkpoint tests/unit/test_checkpoint*.py tests/distributed/test_checkpoint*.py)
-LAUNCH := $(wildcard tests/unit/launching tests/unit/commands tests/launch tests/distributed/test_launch*.py)
+DATA := $(wildcard tests/unit/data tests/*/test_data*.py)
+CHECKPOINT := $(wildcard tests/unit/checkpoint tests/*/test_checkpoint*.py)
+LAUNCH := $(wildcard tests/unit/launching tests/unit/commands tests/*/test_launch*.py)
 
 .PHONY: demo test check lint format clean test-core test-data test-checkpoint test-launch
 .DELETE_ON_ERROR:

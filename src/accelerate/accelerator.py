@@ -4,6 +4,7 @@ What depends on hardware, engine or precision is in the strategy and the precisi
 the constructor.
 """
 
+import gc
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -26,7 +27,7 @@ from accelerate.errors import ConfigurationError
 from accelerate.logging import get_logger
 from accelerate.modules.nested import flatten
 from accelerate.modules.unwrap import extract_model_from_parallel
-from accelerate.optimizer import AcceleratedOptimizer
+from accelerate.optimizer import AcceleratedOptimizer, owners
 from accelerate.options import request as requests
 from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.data import DataLoaderConfiguration
@@ -40,7 +41,14 @@ from accelerate.runtime.accumulation import accumulation
 from accelerate.runtime.current import current
 from accelerate.runtime.processes import ProcessHelpers
 from accelerate.scheduler import AcceleratedScheduler
-from accelerate.state import GradientState, set_up_training
+from accelerate.state import (
+    AcceleratorState,
+    GradientState,
+    end_training,
+    forget_ended_training,
+    is_initialized,
+    set_up_training,
+)
 from accelerate.strategies.base import Objects
 from accelerate.strategies.select import select as select_strategy
 from accelerate.training.metrics import truncate
@@ -81,7 +89,8 @@ class Accelerator(ProcessHelpers):
     Args:
         device_placement: move models, optimizer state and batches to the device of this rank.
         split_batches: share each batch among all processes, rather than give each a batch of its own.
-        mixed_precision: number format of the step; by default what the launcher asked for, else "no".
+        mixed_precision: number format of the step, "no", "bf16" or "fp16"; by default what the launcher asked
+            for, else "no".
         gradient_accumulation_steps: micro-batches per optimizer step.
         cpu: use the CPU also where an accelerator is present.
         dataloader_config: how loaders are shared among processes.
@@ -90,7 +99,7 @@ class Accelerator(ProcessHelpers):
         project_config: the same with more settings.
         gradient_accumulation_plugin: accumulation with more settings; not together with the steps.
         step_scheduler_with_optimizer: let schedulers follow the optimizer's steps.
-        kwargs_handlers: options for the process group and for DistributedDataParallel.
+        kwargs_handlers: options for the process group, DistributedDataParallel, autocast and gradient scaler.
         deepspeed_plugin, fsdp_plugin, torch_tp_plugin, megatron_lm_plugin, deepspeed_plugins,
             parallelism_config, log_with, dynamo_backend, dynamo_plugin: not available in this version.
 
@@ -136,33 +145,36 @@ class Accelerator(ProcessHelpers):
         deepspeed_plugins: Any = None,
         parallelism_config: Any = None,
     ) -> None:
-        given = locals()
-        absent = {name: given[name] for name in _ABSENT if given[name] is not None}
-        if absent:
-            asked = ", ".join(f"{name}={value!r}" for name, value in absent.items())
-            raise ConfigurationError(f"Accelerator({asked}): not available in this version. Leave it out.")
-        project = project_config or ProjectConfiguration()
-        if project_dir is not None:
-            project.set_directories(str(project_dir))
+        given, environ = locals(), env.snapshot()
+        requests.refuse_absent({name: given[name] for name in _ABSENT}, environ)
         request = Request(
             mixed_precision=mixed_precision,
             cpu=cpu,
             device_placement=device_placement,
             step_scheduler_with_optimizer=step_scheduler_with_optimizer,
             accumulation=requests.accumulation_plugin(
-                gradient_accumulation_steps, gradient_accumulation_plugin, env.snapshot()
+                gradient_accumulation_steps, gradient_accumulation_plugin, environ
             ),
             dataloader=requests.dataloader_configuration(split_batches, dataloader_config),
-            project=project,
-            rng_types=tuple(rng_types or ("generator",)),
+            project=requests.project_configuration(project_dir, project_config),
+            rng_types=("generator",) if rng_types is None else tuple(rng_types),
             **requests.sort_handlers(kwargs_handlers),  # type: ignore[arg-type]
         )
         self._set_up(request)
 
     def _set_up(self, request: Request) -> None:
         group = request.process_group.to_kwargs() if request.process_group is not None else {}
+        forget_ended_training()
+        is_first = not is_initialized()
         self.state = set_up_training(request.mixed_precision, cpu=request.cpu, **group)
-        self._precision = select_precision(self.state.mixed_precision)
+        try:
+            self._precision = select_precision(
+                self.state.mixed_precision, current.kind, autocast=request.autocast, scaler=request.scaler
+            )
+        except ConfigurationError:
+            if is_first:  # another precision can be asked for without starting anew
+                AcceleratorState._reset_state()
+            raise
         self._strategy = select_strategy(current, self._precision, request)
         current.strategy = self._strategy
         self.gradient_state = GradientState(request.accumulation)
@@ -370,11 +382,13 @@ class Accelerator(ProcessHelpers):
         return results[0] if len(results) == 1 else tuple(results)
 
     def _prepare_all(self, objects: list[Any], placed: list[bool]) -> list[Any]:
-        fresh = [index for index, item in enumerate(objects) if not self._pass_through(item)]
-        models = [index for index in fresh if isinstance(objects[index], Module)]
-        optimizers = [index for index in fresh if isinstance(objects[index], Optimizer)]
-        loaders = [index for index in fresh if isinstance(objects[index], DataLoader)]
-        schedulers = [index for index in fresh if isinstance(objects[index], LRScheduler)]
+        """Return what takes the place of each object; an object that stands there twice is prepared once."""
+        first = {id(item): index for index, item in reversed(list(enumerate(objects)))}
+        fresh = [index for index in sorted(first.values()) if not self._pass_through(objects[index])]
+        models, optimizers, loaders, schedulers = (
+            [index for index in fresh if isinstance(objects[index], kind)]
+            for kind in (Module, Optimizer, DataLoader, LRScheduler)
+        )
         request = Objects(
             models=[objects[index] for index in models],
             placed=[self._is_placed(objects[index], placed[index]) for index in models],
@@ -383,17 +397,21 @@ class Accelerator(ProcessHelpers):
             schedulers=[objects[index] for index in schedulers],
         )
         self._strategy.validate(request)
-        bare = list(request.models)
-        ready = self._strategy.prepare(request)
-        for index, module, model in zip(models, bare, ready.models, strict=True):
-            objects[index] = self._register_model(module, model)
+        ready = self._strategy.prepare(request, self._prepare_placed)
+        results: dict[int, Any] = {}
+        for index, model in zip(models, ready.models, strict=True):
+            known = self._pass_through(model)
+            results[index] = model if known else self._register_model(objects[index], model)
         for index, optimizer in zip(optimizers, ready.optimizers, strict=True):
-            objects[index] = self.prepare_optimizer(optimizer, device_placement=placed[index])
+            results[index] = self.prepare_optimizer(optimizer, device_placement=placed[index])
         for index in loaders:
-            objects[index] = self.prepare_data_loader(objects[index], device_placement=placed[index])
+            results[index] = self.prepare_data_loader(objects[index], device_placement=placed[index])
         for index in schedulers:
-            objects[index] = self.prepare_scheduler(objects[index])
-        return objects
+            results[index] = self.prepare_scheduler(objects[index])
+        return [results.get(first[id(item)], item) for item in objects]
+
+    def _prepare_placed(self, model: Module, place: bool) -> Module:
+        return self.prepare_model(model, device_placement=place)
 
     def _pass_through(self, item: Any) -> bool:
         """Return whether `item` was prepared before; if so, make sure that this Accelerator knows it."""
@@ -522,7 +540,7 @@ class Accelerator(ProcessHelpers):
         """
         if isinstance(scheduler, AcceleratedScheduler) and self._pass_through(scheduler):
             return scheduler
-        owner = scheduler.optimizer
+        owner = getattr(scheduler, "optimizer", None)
         matching = [known for known in self._optimizers if owner is known or owner is known.optimizer]
         prepared = AcceleratedScheduler(
             scheduler,
@@ -551,6 +569,8 @@ class Accelerator(ProcessHelpers):
 
     @gradient_accumulation_steps.setter
     def gradient_accumulation_steps(self, value: int) -> None:
+        if value < 1:
+            raise ConfigurationError(f"gradient_accumulation_steps = {value}: it must be at least 1.")
         self.gradient_state.plugin_kwargs["num_steps"] = value
 
     @property
@@ -571,7 +591,7 @@ class Accelerator(ProcessHelpers):
         return AccumulationWindow(self._begin_micro_batch, self.no_sync, models)
 
     def _begin_micro_batch(self) -> bool:
-        self.step = accumulation.tick(self.step, accumulation.num_steps)
+        self.step = accumulation.tick(self.step)
         return accumulation.sync_gradients or accumulation.options.get("sync_each_batch", False)
 
     def no_sync(self, model: Module) -> AbstractContextManager[Any]:
@@ -614,13 +634,22 @@ class Accelerator(ProcessHelpers):
         Returns:
             The norm before clipping, 0-d.
         """
-        self.unscale_gradients()
+        parameters = self._unscale_owners(parameters)
         return self._strategy.clip_grad_norm(parameters, max_norm, norm_type)
 
     def clip_grad_value_(self, parameters: Parameters, clip_value: float) -> None:
         """Clamp every gradient element in place to [-clip_value, clip_value]."""
-        self.unscale_gradients()
+        parameters = self._unscale_owners(parameters)
         self._strategy.clip_grad_value(parameters, clip_value)
+
+    def _unscale_owners(self, parameters: Parameters) -> Parameters:
+        """Unscale what the optimizers of `parameters` hold, all if they have none; return `parameters`."""
+        if self.scaler is None or len(self._optimizers) < 2:
+            self.unscale_gradients()
+            return parameters
+        chosen = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        self.unscale_gradients(owners(self._optimizers, chosen) or None)
+        return chosen
 
     def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
         """Return a context in which operations compute in this Accelerator's precision.
@@ -657,8 +686,11 @@ class Accelerator(ProcessHelpers):
         Returns:
             What `gather` (or `gather_object`) gives, with each sample of the dataset exactly once.
         """
+        if not current.ensure().use_distributed:
+            return input_data  # one process fills up nothing
         leaves = [] if use_gather_object else flatten(input_data)[0]
-        as_objects = use_gather_object or not all(isinstance(leaf, torch.Tensor) for leaf in leaves)
+        # A rank whose list is empty must take the same way as one that has objects in it.
+        as_objects = not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves)
         gathered = (collectives.gather_object if as_objects else collectives.gather)(input_data)
         if not accumulation.end_of_dataloader or accumulation.remainder == 0:
             return gathered
@@ -863,7 +895,8 @@ class Accelerator(ProcessHelpers):
         for registry in (self._models, self._optimizers, self._schedulers, self._dataloaders):
             registry.clear()
         self.step = 0
-        current.kind.empty_cache()
+        gc.collect()  # wrappers and hooks refer to each other
+        current.ensure().kind.empty_cache()
         return [None] * len(objects)
 
     def clear(self, *objects: Any) -> list[Any]:
@@ -871,8 +904,12 @@ class Accelerator(ProcessHelpers):
         return self.free_memory(*objects)
 
     def end_training(self) -> None:
-        """Leave the process group. Every rank calls it at the end of the script."""
-        self.state.destroy_process_group()
+        """Leave the process group. Every rank calls it at the end of the script.
+
+        What this object says of its run stays readable. The next `Accelerator(...)` of the process starts
+        another run, with settings of its own.
+        """
+        end_training()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Accelerator":
         """Return this object itself: there is one run."""

@@ -62,7 +62,7 @@ def is_initialized() -> bool:
 
 def _missing(owner: object, name: str, known: frozenset[str]) -> NoReturn:
     kind = type(owner).__name__
-    if name in known:
+    if name in known or hasattr(Current, name):  # a property that found no run comes here, too
         raise AttributeError(
             f"`{kind}` object has no attribute `{name}`. This happens if `{kind}._reset_state()` was called "
             "and no `Accelerator` or `PartialState` was made since, or if no plugin that brings it is in use."
@@ -145,7 +145,7 @@ class PartialState(Current, ProcessHelpers):
 
     def destroy_process_group(self, group: Any = None) -> None:
         """Leave the process group, unless a notebook owns it."""
-        if not self.fork_launched:
+        if not self.__dict__.get("fork_launched", False):
             process_group.stop(group)
 
 
@@ -247,8 +247,9 @@ class AcceleratorState(ProcessHelpers):
         return plugin is not None and plugin.fsdp_version == 2
 
     def destroy_process_group(self, group: Any = None) -> None:
-        """Leave the process group, unless a notebook owns it."""
-        PartialState().destroy_process_group(group)
+        """Leave the process group, unless a notebook owns it; a run that was reset is not started for it."""
+        if not current.__dict__.get("fork_launched", False):
+            process_group.stop(group)
 
 
 def _precision(text: str | None) -> str:
@@ -275,7 +276,7 @@ class GradientState(Accumulation):
 
     def __init__(self, gradient_accumulation_plugin: GradientAccumulationPlugin | None = None) -> None:
         self.__dict__ = self._shared_state
-        if gradient_accumulation_plugin is not None or not self.initialized:
+        if gradient_accumulation_plugin is not None or "plugin_kwargs" not in self.__dict__:
             plugin = gradient_accumulation_plugin
             self.configure({} if plugin is None else plugin_options(plugin))
 
@@ -346,6 +347,20 @@ def gradient_state() -> GradientState:
 def accelerator_state() -> AcceleratorState:
     """Return the public view of the training state, for wrappers that offer it as an attribute."""
     return AcceleratorState()
+
+
+def forget_ended_training() -> None:
+    """Make room for another run, with settings of its own, if `end_training` has ended the former one."""
+    if AcceleratorState._shared_state.get("_ended"):
+        AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def end_training() -> None:
+    """Leave the process group. What the states say stays readable until the next Accelerator."""
+    if not current.__dict__.get("fork_launched", False):
+        process_group.stop()
+    if is_initialized():
+        AcceleratorState._shared_state["_ended"] = True
 
 
 def set_up_training(mixed_precision: str | None, *, cpu: bool, **kwargs: Any) -> AcceleratorState:

@@ -3,6 +3,8 @@
 import os
 import sys
 
+from tests.support.rank_worker import reset_accelerate
+
 WATCHED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PREFIXES = ("ACCELERATE_", "FSDP_", "TORCHELASTIC_")
 
@@ -28,8 +30,5 @@ def undo_leaks(before: dict[str, str]) -> list[str]:
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         leaks.append("a process group is still there")
         distributed.destroy_process_group()
-    state = sys.modules.get("accelerate.state")
-    if state is not None:
-        state.AcceleratorState._reset_state(True)
-        state.GradientState._reset_state()
+    reset_accelerate()
     return leaks

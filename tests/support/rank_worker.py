@@ -1,4 +1,4 @@
-"""One worker process of the rank pool. Started by `rank_pool.Worker` as a script, never imported by tests.
+"""One worker process of the rank pool: a script that `rank_pool.Worker` starts.
 
 [Note: a call, seen from a worker]
 Over one duplex pipe, in this order:
@@ -22,6 +22,7 @@ import sys
 import threading
 import traceback
 import warnings
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Any
@@ -103,6 +104,18 @@ def _formatted(error: BaseException) -> str:
     return "".join(lines)
 
 
+def reset_accelerate() -> None:
+    """Forget the current run in every room that keeps state, as far as the rooms are loaded."""
+    resets: dict[str, Callable[[Any], None]] = {
+        "accelerate.state": lambda module: module.AcceleratorState._reset_state(),
+        "accelerate.runtime.current": lambda module: module.current.reset(),
+        "accelerate.runtime.accumulation": lambda module: module.accumulation.reset(),
+    }
+    for name, reset in resets.items():
+        if name in sys.modules:
+            reset(sys.modules[name])
+
+
 class Settled:
     """How the process is before any call, and the way back to it. Made once by `main`."""
 
@@ -117,7 +130,7 @@ class Settled:
     def restore(self) -> list[str]:
         """Undo what a call may have left, and return what could not be undone."""
         complaints = []
-        for step in (self._groups, self._accelerate, self._process, self._torch, self._garbage):
+        for step in (self._groups, reset_accelerate, self._process, self._torch, self._garbage):
             try:
                 step()
             except BaseException as error:
@@ -133,16 +146,6 @@ class Settled:
         # An init_process_group that fails leaves its number taken: the next group would wait for peers
         # under a name that they do not use.
         self.torch.distributed.distributed_c10d._world.group_count = 0
-
-    def _accelerate(self) -> None:
-        resets = {
-            "accelerate.state": lambda module: module.AcceleratorState._reset_state(),
-            "accelerate.runtime.current": lambda module: module.current.reset(),
-            "accelerate.runtime.accumulation": lambda module: module.accumulation.reset(),
-        }
-        for name, reset in resets.items():
-            if name in sys.modules:
-                reset(sys.modules[name])
 
     def _process(self) -> None:
         for number, handler in self.signals.items():

@@ -134,6 +134,12 @@ def test_settings_that_contradict_each_other():
         Accelerator(cpu=True, log_with="wandb")
 
 
+def test_an_engine_asked_for_in_the_environment_is_not_ignored(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ValueError, match=r"ACCELERATE_USE_FSDP=true.*not available"):
+        Accelerator(cpu=True)
+
+
 def test_split_batches_of_the_constructor_is_honoured():
     accelerator = Accelerator(cpu=True, split_batches=True)
     assert accelerator.split_batches

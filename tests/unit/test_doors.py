@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,7 +52,9 @@ ROWS = [
 
 def python(program: str, *flags: str) -> str:
     command = [sys.executable, "-W", "error", *flags, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    # Without site (-S) Python does not look where the package is installed.
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

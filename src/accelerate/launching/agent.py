@@ -10,9 +10,8 @@ are killed.
 import logging
 import shutil
 import signal
-import socket
-import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,6 +27,7 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from accelerate.compat import env
+from accelerate.compat.system import get_free_port, is_port_in_use
 from accelerate.errors import LaunchError
 from accelerate.launching.base import exit_status
 from accelerate.launching.console import STDERR, STDOUT, Console, same_target
@@ -41,6 +41,10 @@ __all__ = ["run_ranks"]
 _LOOPBACK = "127.0.0.1"
 _BIND_ATTEMPTS = 5  # a free port may be taken by somebody else before we listen on it
 _LEFTOVER_GRACE = 2.0  # seconds for processes that a dead rank left behind
+# A rank that is starting may lose an interrupt (importing torch does that) or sit in native code, waiting for
+# a peer that is gone. It has nothing to save yet, so that it may be asked in a way that needs no answer.
+_STARTUP = 30.0  # seconds
+_STARTUP_GRACE = 2.0  # seconds
 _SIGNALS_VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"
 
 
@@ -71,6 +75,7 @@ class _Launch:
         self._plan = plan
         self._command = command
         self._console = console
+        self._begin = time.monotonic()
         self._run_id = uuid.uuid4().hex[:12]
         self._logs = RankLogs(plan, console, self._run_id)
         stack.callback(self._logs.discard_unless_kept)
@@ -106,9 +111,9 @@ class _Launch:
 
     def _port(self) -> int:
         asked = self._plan.main_process_port
-        if asked and _can_listen(asked):
+        if asked and not is_port_in_use(asked):
             return asked
-        port = _free_port()
+        port = get_free_port()
         if asked:
             self._console.say(
                 f"accelerate launch: --main_process_port {asked} is in use, probably by another launch; "
@@ -147,6 +152,9 @@ class _Launch:
                 f"accelerate launch: {number.name}: ending {self._plan.num_processes} processes "
                 "(once more: kill them)\n"
             )
+        self._console.expect_end()
+        if number is signal.SIGINT and time.monotonic() - self._begin < _STARTUP:
+            self._watchdog.insist(signal.SIGTERM, _STARTUP_GRACE)
         return SignalException(f"launcher got {number.name}", sigval=number)
 
     def _report(self, endings: list[Ending]) -> int:
@@ -296,21 +304,3 @@ def _elastic_logs(*, shown: bool) -> Iterator[None]:
     finally:
         logger.propagate = former
         logger.removeHandler(silence)
-
-
-def _can_listen(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        if sys.platform != "win32":
-            # A port that a finished launch has just left is free for a listener.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True
-
-
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])

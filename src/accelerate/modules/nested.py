@@ -5,7 +5,9 @@ A *container* is a list, a tuple (named tuples and torch's own result tuples inc
 subclass, or a *record*: an instance of a dataclass that is no mapping. Everything else is a *leaf*, also a
 set or a deque. A container is rebuilt by its own type; a record is copied without its constructor, and is
 the same object when no field has changed. A field of a record that is None counts as absent, as in the
-outputs of transformers. Paths in error messages are written as one would index: `['labels'][0].x`.
+outputs of transformers; a record inside itself, as in a node that knows its parent, is a leaf. Functions
+carry the ids of the records that they are inside of as `around`. Paths in error messages are written as one
+would index: `['labels'][0].x`.
 """
 
 import copy
@@ -21,7 +23,6 @@ from torch import Tensor
 
 __all__ = [
     "TensorInformation",
-    "convert_to_fp32",
     "find_device",
     "flatten",
     "honor_type",
@@ -81,6 +82,8 @@ def honor_type(obj: Any, generator: Iterable[Any]) -> Any:
 
 
 def _honor_mapping(obj: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
+    if isinstance(obj, dict) and hasattr(type(obj), "__dataclass_fields__"):
+        return _honor_mapping_with_fields(obj, values)
     try:
         return type(obj)(values)  # type: ignore[call-arg]
     except TypeError:
@@ -93,10 +96,22 @@ def _honor_mapping(obj: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
     return rebuilt
 
 
-def is_record(data: Any) -> bool:
+def _honor_mapping_with_fields(obj: dict[Any, Any], values: dict[Any, Any]) -> Any:
+    # Its constructor takes fields, which may be more than the items, or items; and it may refuse `update`.
+    if obj.keys() != values.keys():
+        return type(obj)(values)
+    rebuilt = copy.copy(obj)
+    for key, value in values.items():
+        rebuilt[key] = value
+        if isinstance(key, str) and key in type(obj).__dataclass_fields__:  # type: ignore[attr-defined]
+            object.__setattr__(rebuilt, key, value)  # a frozen dataclass has no assignment
+    return rebuilt
+
+
+def is_record(data: Any, around: tuple[int, ...] = ()) -> bool:
     """Return whether `data` is an instance of a dataclass that counts as a container."""
     kind = type(data)
-    return hasattr(kind, "__dataclass_fields__") and kind is not TensorInformation
+    return hasattr(kind, "__dataclass_fields__") and kind is not TensorInformation and id(data) not in around
 
 
 def _fields(record: Any) -> dict[str, Any]:
@@ -115,28 +130,29 @@ def with_fields(record: Any, values: Mapping[str, Any]) -> Any:
     return rebuilt
 
 
-def map_leaves(function: Callable[[Any], Any], data: Any) -> Any:
+def map_leaves(function: Callable[[Any], Any], data: Any, around: tuple[int, ...] = ()) -> Any:
     """Return `data` with `function(leaf)` in place of every leaf; containers are rebuilt by their type."""
     kind = type(data)
     if kind is Tensor:
         return function(data)
     # The plain types first: an isinstance check against Mapping costs more than the rest of the visit.
     if kind is list:
-        return [map_leaves(function, item) for item in data]
+        return [map_leaves(function, item, around) for item in data]
     if kind is tuple:
-        return tuple([map_leaves(function, item) for item in data])
+        return tuple([map_leaves(function, item, around) for item in data])
     if kind is dict:
-        return {key: map_leaves(function, value) for key, value in data.items()}
+        return {key: map_leaves(function, value, around) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        return honor_type(data, (map_leaves(function, item) for item in data))
+        return honor_type(data, (map_leaves(function, item, around) for item in data))
     if isinstance(data, Mapping):
-        return honor_type(data, ((key, map_leaves(function, value)) for key, value in data.items()))
-    if is_record(data):
-        return with_fields(data, {name: map_leaves(function, item) for name, item in _fields(data).items()})
+        return honor_type(data, ((key, map_leaves(function, value, around)) for key, value in data.items()))
+    if is_record(data, around):
+        around = (*around, id(data))
+        return with_fields(data, {k: map_leaves(function, v, around) for k, v in _fields(data).items()})
     return function(data)
 
 
-def outline(function: Callable[[Any], Any], data: Any) -> Any:
+def outline(function: Callable[[Any], Any], data: Any, around: tuple[int, ...] = ()) -> Any:
     """Return `function(leaf)` for every leaf in plain lists and dictionaries, which show the structure only.
 
     Lists and tuples of any class become lists; mappings, named tuples and records become dictionaries from
@@ -147,24 +163,27 @@ def outline(function: Callable[[Any], Any], data: Any) -> Any:
         return function(data)
     # Called for every collective: the plain types first, and no call for a tensor's visit.
     if kind is list or kind is tuple:
-        return [function(item) if type(item) is Tensor else outline(function, item) for item in data]
+        return [function(item) if type(item) is Tensor else outline(function, item, around) for item in data]
     if isinstance(data, (list, tuple)) and not is_namedtuple(data):
-        return [outline(function, item) for item in data]
-    items = named_items(data)
+        return [outline(function, item, around) for item in data]
+    items = named_items(data, around)
     if items is None:
         return function(data)
+    if is_record(data):
+        around = (*around, id(data))
     return {
-        key if type(key) is str else _portable(key): outline(function, value) for key, value in items.items()
+        key if type(key) is str else _portable(key): outline(function, value, around)
+        for key, value in items.items()
     }
 
 
-def named_items(data: Any) -> Mapping[Any, Any] | None:
+def named_items(data: Any, around: tuple[int, ...] = ()) -> Mapping[Any, Any] | None:
     """Return the parts of a mapping, named tuple or record by key or field, None for anything else."""
     if isinstance(data, Mapping):
         return data
     if is_namedtuple(data):
         return dict(zip(data._fields, data, strict=True))
-    return _fields(data) if is_record(data) else None
+    return _fields(data) if is_record(data, around) else None
 
 
 def _portable(key: Any) -> Any:
@@ -199,20 +218,21 @@ def flatten(data: Any) -> tuple[list[Any], Callable[[Iterable[Any]], Any]]:
     return leaves, rebuild
 
 
-def walk(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def walk(data: Any, path: str = "", around: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Give (path, leaf) for every leaf of `data`, in the order of `flatten`; a bare leaf has the path ""."""
     if is_namedtuple(data):
         for name, item in zip(data._fields, data, strict=True):
-            yield from walk(item, f"{path}.{name}")
+            yield from walk(item, f"{path}.{name}", around)
     elif isinstance(data, (list, tuple)):
         for index, item in enumerate(data):
-            yield from walk(item, f"{path}[{index}]")
+            yield from walk(item, f"{path}[{index}]", around)
     elif isinstance(data, Mapping):
         for key, value in data.items():
-            yield from walk(value, f"{path}[{key!r}]")
-    elif is_record(data):
+            yield from walk(value, f"{path}[{key!r}]", around)
+    elif is_record(data, around):
+        around = (*around, id(data))
         for name, value in _fields(data).items():
-            yield from walk(value, f"{path}.{name}")
+            yield from walk(value, f"{path}.{name}", around)
     else:
         yield path, data
 
@@ -288,7 +308,7 @@ def send_to_device(
     skip = (
         _NOTHING if skip_keys is None else frozenset([skip_keys] if isinstance(skip_keys, str) else skip_keys)
     )
-    return _move(tensor, _target(device), non_blocking, skip)
+    return _move(tensor, _target(device), non_blocking, skip, ())
 
 
 _NOTHING: frozenset[Any] = frozenset()
@@ -301,7 +321,9 @@ def _target(device: torch.device | str | int) -> torch.device:
     return torch.device("cpu") if target.type == "cpu" else target
 
 
-def _move(data: Any, device: torch.device, non_blocking: bool, skip: frozenset[Any]) -> Any:
+def _move(
+    data: Any, device: torch.device, non_blocking: bool, skip: frozenset[Any], around: tuple[int, ...]
+) -> Any:
     # Called for every batch, mostly a dictionary of tensors: plain types come first, and no call for a tensor
     # that is there already.
     kind = type(data)
@@ -311,21 +333,23 @@ def _move(data: Any, device: torch.device, non_blocking: bool, skip: frozenset[A
         return {
             key: value
             if (type(value) is Tensor and value.device == device) or key in skip
-            else _move(value, device, non_blocking, skip)
+            else _move(value, device, non_blocking, skip, around)
             for key, value in data.items()
         }
     if kind is list or kind is tuple:
         moved = [
             item
             if type(item) is Tensor and item.device == device
-            else _move(item, device, non_blocking, skip)
+            else _move(item, device, non_blocking, skip, around)
             for item in data
         ]
         return moved if kind is list else tuple(moved)
-    return _move_other(data, device, non_blocking, skip)
+    return _move_other(data, device, non_blocking, skip, around)
 
 
-def _move_other(data: Any, device: torch.device, non_blocking: bool, skip: frozenset[Any]) -> Any:
+def _move_other(
+    data: Any, device: torch.device, non_blocking: bool, skip: frozenset[Any], around: tuple[int, ...]
+) -> Any:
     # A class has `to` as a plain function, and a named tuple may have a field of that name.
     if callable(getattr(data, "to", None)) and not isinstance(data, type):
         try:
@@ -333,14 +357,13 @@ def _move_other(data: Any, device: torch.device, non_blocking: bool, skip: froze
         except TypeError:
             return data.to(device)
     if isinstance(data, (list, tuple)):
-        return honor_type(data, (_move(item, device, non_blocking, skip) for item in data))
-    if not isinstance(data, Mapping):
-        if not is_record(data):
-            return data
-        moved = _move(_fields(data), device, non_blocking, skip)
-        return with_fields(data, moved)
-    pairs = ((k, v if k in skip else _move(v, device, non_blocking, skip)) for k, v in data.items())
-    return honor_type(data, pairs)
+        return honor_type(data, (_move(item, device, non_blocking, skip, around) for item in data))
+    if isinstance(data, Mapping):
+        moved = _move(dict(data), device, non_blocking, skip, around)
+        return honor_type(data, moved.items())
+    if is_record(data, around):
+        return with_fields(data, _move(_fields(data), device, non_blocking, skip, (*around, id(data))))
+    return data
 
 
 def _tensors(data: Any) -> Iterator[Tensor]:
@@ -351,12 +374,3 @@ def find_device(data: Any) -> torch.device | None:
     """Return the device of the first tensor in nested containers, or None when there is no tensor."""
     first = next(_tensors(data), None)
     return None if first is None else first.device
-
-
-def convert_to_fp32(tensor: Any) -> Any:
-    """Return nested containers with every float16 and bfloat16 tensor in float32; other leaves are kept."""
-    return recursively_apply(Tensor.float, tensor, test_type=_is_half)
-
-
-def _is_half(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and leaf.dtype in (torch.float16, torch.bfloat16)

@@ -1,12 +1,14 @@
 """What the caller of `Accelerator(...)` asked for: arguments and environment, settled once. A value.
 
 Precedence, in one place: precision is argument, else environment, else "no"; accumulation steps are the
-plugin's, else the environment's, else the argument's; the CPU is asked for by argument or environment.
+plugin's, else the environment's, else the argument's; the CPU is asked for by argument or environment; the
+project folder is the configuration's, else the argument's.
 """
 
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any, TypeVar
 
 from accelerate.errors import ConfigurationError, EnvironmentVariableError
@@ -22,7 +24,15 @@ from accelerate.options.handlers import (
 )
 from accelerate.options.project import ProjectConfiguration
 
-__all__ = ["NOT_GIVEN", "Request", "accumulation_plugin", "dataloader_configuration", "sort_handlers"]
+__all__ = [
+    "NOT_GIVEN",
+    "Request",
+    "accumulation_plugin",
+    "dataloader_configuration",
+    "project_configuration",
+    "refuse_absent",
+    "sort_handlers",
+]
 
 ACCUMULATION_VARIABLE = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 
@@ -48,6 +58,46 @@ class Request:
     process_group: InitProcessGroupKwargs | None = None
     autocast: AutocastKwargs | None = None
     scaler: GradScalerKwargs | None = None
+
+
+# Variables by which a launcher asks for an engine that this version does not have yet.
+_ABSENT_ENGINES = (
+    "ACCELERATE_USE_DEEPSPEED",
+    "ACCELERATE_USE_FSDP",
+    "ACCELERATE_USE_MEGATRON_LM",
+    "ACCELERATE_USE_PARALLELISM_CONFIG",
+)
+_DYNAMO_BACKEND = "ACCELERATE_DYNAMO_BACKEND"
+
+
+def refuse_absent(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    """Raise if something is asked for that this version does not have.
+
+    Args:
+        arguments: those of `Accelerator(...)` whose engines are absent; None, "no" and empty ask for nothing.
+        environ: the environment, in which a launcher may ask for the same.
+
+    Raises:
+        ConfigurationError: something is asked for; the message says how to leave it out.
+    """
+    asked = [f"{name}={value!r}" for name, value in arguments.items() if _asks(value)]
+    if asked:
+        raise ConfigurationError(
+            f"Accelerator({', '.join(asked)}): not available in this version. Leave it out."
+        )
+    wanted = {name: environ.get(name, "") for name in _ABSENT_ENGINES}
+    found = [f"{name}={value}" for name, value in wanted.items() if value.strip().lower() in ("1", "true")]
+    if _asks(environ.get(_DYNAMO_BACKEND)):
+        found.append(f"{_DYNAMO_BACKEND}={environ[_DYNAMO_BACKEND]}")
+    if found:
+        raise EnvironmentVariableError(
+            f"{', '.join(found)} in the environment: not available in this version. Unset it, or start with "
+            "`accelerate launch` without the option that sets it."
+        )
+
+
+def _asks(value: Any) -> bool:
+    return value is not None and str(value).strip().lower() not in ("", "no", "[]", "{}")
 
 
 # handler class -> the field of Request that it fills
@@ -95,7 +145,9 @@ def accumulation_plugin(
 
     Raises:
         ConfigurationError: both `steps` and a plugin were given, or the number is below 1.
+        ValueError: `steps` is no number.
     """
+    steps = int(steps)
     if plugin is not None:
         if steps != 1:
             raise ConfigurationError(
@@ -115,8 +167,10 @@ def accumulation_plugin(
             warnings.warn(
                 f"{ACCUMULATION_VARIABLE}={from_environment} in the environment replaces "
                 f"gradient_accumulation_steps={steps}.",
-                stacklevel=4,
+                stacklevel=3,
             )
+        if from_environment < 1:
+            raise EnvironmentVariableError(f"{ACCUMULATION_VARIABLE}={text}: it must be at least 1.")
         steps = from_environment
     if steps < 1:
         raise ConfigurationError(f"gradient_accumulation_steps={steps}: it must be at least 1.")
@@ -139,3 +193,21 @@ def dataloader_configuration(
             "DataLoaderConfiguration only."
         )
     return configuration or DataLoaderConfiguration(split_batches=bool(split_batches))
+
+
+def project_configuration(
+    project_dir: str | PathLike[str] | None, configuration: ProjectConfiguration | None
+) -> ProjectConfiguration:
+    """Settle where the run writes; `project_dir` fills the configuration's, in place, where that is None."""
+    project = configuration or ProjectConfiguration()
+    if project_dir is None or project.project_dir == project_dir:
+        return project
+    if project.project_dir is None:
+        project.set_directories(project_dir)
+    else:
+        warnings.warn(
+            f"project_dir={project_dir!r} is not used: project_config names {project.project_dir!r}. "
+            "Pass one of them.",
+            stacklevel=3,
+        )
+    return project

@@ -49,6 +49,14 @@ class Current:
     strategy: "Strategy"
     _cpu: bool
 
+    def __getattr__(self, name: str) -> Any:
+        if name in Current.__annotations__ or hasattr(Current, name):  # a property comes here when it fails
+            raise AttributeError(
+                f"There is no `{name}` yet: no run was started here, or `_reset_state()` was called "
+                "since. Make a `PartialState()` or an `Accelerator()` first."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     @property
     def started(self) -> bool:
         """Whether a run was started in this process."""
@@ -72,21 +80,21 @@ class Current:
         debug, forked = env.get_flag("ACCELERATE_DEBUG_MODE"), env.get_flag("FORK_LAUNCHED")
         cpu = cpu or env.get_flag("ACCELERATE_USE_CPU")
         kind = select(environ, cpu=cpu)
-        world = detect(environ)
+        world = process_group.adopted(detect(environ))
         # A world of one needs no group on CPU; on accelerators engines expect one under a launcher.
-        distributed = world.size > 1 or process_group.is_started() or (world.launched and kind.type != "cpu")
+        alone = kind.type == "cpu" or not (world.launched or process_group.is_started())
+        distributed = world.size > 1 or not alone
         device = kind.torch_device(world)
         kind.select(device)
         if distributed:
-            backend = backend or kind.backend
-            world = process_group.start(world, backend, **kwargs)
+            world = process_group.start(world, backend or kind.backend, **kwargs)
             if world.size > 1:
                 header.start_board(device)
-            if kind.type == "cpu" and not int(env.get("OMP_NUM_THREADS") or 0):
+            if kind.type == "cpu" and environ.get("OMP_NUM_THREADS", "0") in ("", "0"):
                 torch.set_num_threads(max(1, physical_cores() // world.local_size))
         self.__dict__.update(
             _cpu=cpu,
-            backend=backend if distributed else None,
+            backend=process_group.backend() if distributed else None,
             debug=debug,
             device=device,
             distributed_type=kind.distributed_type if distributed else DistributedType.NO,

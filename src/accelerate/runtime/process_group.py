@@ -4,23 +4,67 @@ Called by the start of the current run and by `end_training`; every rank calls e
 """
 
 import atexit
+import functools
 import sys
+import time
+import weakref
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
+# Its functions take the group that exists when it is first imported for a default, and keep that one alive:
+# imported here, before any group, they take none.
+import torch.distributed.nn  # noqa: F401
+
 from accelerate.compat import env
-from accelerate.errors import LaunchError
+from accelerate.errors import ConfigurationError, LaunchError
 from accelerate.runtime import header
 from accelerate.runtime.failure import install_excepthook
 from accelerate.runtime.world import World
 
-__all__ = ["DEFAULT_TIMEOUT", "is_started", "start", "stop"]
+__all__ = [
+    "DEFAULT_TIMEOUT",
+    "adopted",
+    "backend",
+    "hold",
+    "is_started",
+    "start",
+    "stop",
+]
 
 # NCCL aborts the process on time-out, so that a shorter one costs nothing but the waiting.
 DEFAULT_TIMEOUT = {"nccl": timedelta(seconds=600)}
 _OTHER_TIMEOUT = timedelta(seconds=1800)
+_GRACE = 0.05  # seconds
+
+
+class _MeetingPoint:
+    """The store over which the ranks of a world met; they meet there again after `stop`."""
+
+    def __init__(self) -> None:
+        self.world: World | None = None
+        self.store: Any = None
+        self.num_starts = 0  # alike on all ranks, which start and stop in step
+
+    def note(self, world: World) -> None:
+        if world != self.world:
+            self.world, self.num_starts = world, 0
+        self.store = dist.distributed_c10d._get_default_store()
+        self.num_starts += 1
+
+    def next_store(self, world: World) -> Any:
+        """Return the store for another start of the same world, None for a first one."""
+        if self.store is None or world != self.world:
+            return None
+        # The keys of the former group are still there: a rank that read them would wait for a dead peer.
+        return dist.distributed_c10d.PrefixStore(f"start {self.num_starts}", self.store)
+
+
+_meeting_point = _MeetingPoint()
+# What keeps the group's threads alive -> what makes it let go, and returns Python's handle on the group.
+_holders: "weakref.WeakKeyDictionary[Any, Callable[[Any], object]]" = weakref.WeakKeyDictionary()
 
 
 def is_started() -> bool:
@@ -28,11 +72,22 @@ def is_started() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
+def adopted(world: World) -> World:
+    """Return `world` with the rank and size of the process group, where there is one."""
+    return world.adopt(rank=dist.get_rank(), size=dist.get_world_size()) if is_started() else world
+
+
+def backend() -> str:
+    """Return the name of the default process group's backend, such as "gloo"."""
+    return str(dist.get_backend())
+
+
 def start(world: World, backend: str, *, timeout: timedelta | None = None, **kwargs: Any) -> World:
     """Join the default process group, or adopt the one that is already there.
 
     Writes the torch launcher variables of `world` into the environment (other libraries read them),
-    registers a clean end at interpreter exit and a failure report for the launcher.
+    registers a clean end at interpreter exit and a failure report for the launcher. After `stop` the same
+    world can be started again.
 
     Args:
         world: who this process is.
@@ -44,21 +99,43 @@ def start(world: World, backend: str, *, timeout: timedelta | None = None, **kwa
         The world as the group sees it.
 
     Raises:
-        LaunchError: the port is in use, or rank 0 cannot be reached.
+        ConfigurationError: torch has no such backend here.
+        LaunchError: the port is in use, or the other ranks cannot be reached.
     """
     install_excepthook()
     if not is_started():
+        _check_backend(backend)
         env.put(world.environment())
         if timeout is None:
             timeout = DEFAULT_TIMEOUT.get(backend, _OTHER_TIMEOUT)
-        if kwargs.get("store") is not None:
-            kwargs.update(rank=world.rank, world_size=world.size)
-        try:
-            dist.init_process_group(backend=backend, timeout=timeout, **kwargs)
-        except dist.DistNetworkError as error:
-            raise LaunchError(_explain(world, error)) from error
-        atexit.register(_stop_at_exit)
-    return world.adopt(rank=dist.get_rank(), size=dist.get_world_size())
+        _join(world, backend=backend, timeout=timeout, **kwargs)
+    world = adopted(world)
+    _meeting_point.note(world)
+    _stop_at_exit()
+    return world
+
+
+def _check_backend(backend: str) -> None:
+    names = [part.rpartition(":")[2] for part in backend.split(",")]  # such as "cpu:gloo,cuda:nccl"
+    missing = [name for name in names if not dist.is_backend_available(name)]
+    if missing:
+        there = [name for name in dist.Backend.backend_list if dist.is_backend_available(name)]
+        raise ConfigurationError(
+            f"backend={backend!r}: torch has no {missing[0]!r} here; it has {', '.join(there)}. Leave the "
+            "backend out to get the one that suits the device."
+        )
+
+
+def _join(world: World, **kwargs: Any) -> None:
+    if kwargs.get("store") is None and kwargs.get("init_method") is None:
+        kwargs["store"] = _meeting_point.next_store(world)
+    if kwargs.get("store") is not None or kwargs.get("init_method") is not None:
+        # Only the environment tells torch by itself who this process is.
+        kwargs = {"rank": world.rank, "world_size": world.size, **kwargs}
+    try:
+        dist.init_process_group(**kwargs)
+    except (dist.DistNetworkError, dist.DistStoreError) as error:
+        raise LaunchError(_explain(world, error)) from error
 
 
 def _explain(world: World, error: Exception) -> str:
@@ -68,6 +145,11 @@ def _explain(world: World, error: Exception) -> str:
             f"Rank 0 cannot listen on {where}: the port is in use, probably by another run. Set "
             "MASTER_PORT to a free port on every rank, or start with `accelerate launch`, which takes a free "
             "one by itself."
+        )
+    if world.is_main:
+        return (
+            f"Rank 0 of {world.size} waited for the others at {where}: {error}. Check that every rank was "
+            "started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE."
         )
     return (
         f"Rank {world.rank} of {world.size} cannot reach rank 0 at {where}: {error}. Check that "
@@ -83,8 +165,35 @@ def stop(group: Any = None) -> None:
         dist.destroy_process_group(group)
 
 
+def hold(owner: Any, release: Callable[[Any], object]) -> None:
+    """Note that `owner` keeps the process group alive beyond `stop`, as a replicated model does.
+
+    Args:
+        owner: any object; it is not kept alive.
+        release: called with `owner` when the interpreter exits: makes it drop the group, and returns
+            Python's handle on it.
+    """
+    _holders[owner] = release
+
+
+@functools.cache
 def _stop_at_exit() -> None:
-    # A process that ends with its gloo threads alive may abort. After an exception the peers may still
-    # wait inside a collective, so that only a clean run may be closed.
-    if getattr(sys, "last_type", None) is None:
-        stop()
+    atexit.register(_end_threads)
+
+
+def _end_threads() -> None:
+    """Leave the group at interpreter exit so that no thread of it is left.
+
+    A gloo thread that drops its last work while the interpreter goes down aborts the process. The threads
+    end with the last reference to the group, and that must be Python's: only then does torch let go of the
+    interpreter's lock while it waits for them.
+    """
+    if getattr(sys, "last_type", None) is not None:
+        # Peers may still wait inside a collective, so that only a clean run may be closed. Let the threads
+        # that have nothing to wait for have the lock, so that the exit status stays that of the exception.
+        time.sleep(_GRACE)
+        return
+    handles = [release(owner) for owner, release in list(_holders.items())]
+    stop()
+    _meeting_point.store = None
+    handles.clear()

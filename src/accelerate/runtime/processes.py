@@ -110,6 +110,6 @@ class ProcessHelpers:
         return function if getattr(current, question) else do_nothing
 
     def print(self, *args: Any, **kwargs: Any) -> None:
-        """Print on the first rank of each machine only."""
-        if current.is_local_main_process:
+        """Print on the first rank of each machine only; starts the run when nobody has."""
+        if current.ensure().is_local_main_process:
             print(*args, **kwargs)

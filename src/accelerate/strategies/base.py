@@ -6,7 +6,7 @@ not synchronise, `backward`, `unscale`, `clip_grad_norm` or `clip_grad_value`, `
 and `load` at checkpoints.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -96,13 +96,24 @@ class Strategy:
     def validate(self, objects: Objects) -> None:
         """Raise a ConfigurationError if `objects` cannot be prepared together; change nothing."""
 
-    def prepare(self, objects: Objects) -> Objects:
-        """Return `objects` with models and optimizers made ready for this strategy."""
+    def prepare(
+        self, objects: Objects, prepare_model: Callable[[Module, bool], Module] | None = None
+    ) -> Objects:
+        """Return `objects` with models and optimizers made ready for this strategy.
+
+        Args:
+            objects: what was given to one call of `Accelerator.prepare`.
+            prepare_model: makes one model ready, given whether to place it; the Accelerator passes its own
+                method, which a subclass may have overridden. This object's when None.
+        """
+        make = prepare_model or self._prepare_placed
         objects.models = [
-            self.prepare_model(model, place=place)
-            for model, place in zip(objects.models, objects.placed, strict=True)
+            make(model, place) for model, place in zip(objects.models, objects.placed, strict=True)
         ]
         return objects
+
+    def _prepare_placed(self, model: Module, place: bool) -> Module:
+        return self.prepare_model(model, place=place)
 
     def prepare_model(self, model: Module, *, place: bool = True, evaluation: bool = False) -> Module:
         """Return what takes the place of `model`.
@@ -150,9 +161,12 @@ class Strategy:
         """Let `optimizer` (the user's own) make one step."""
         return self.precision.step(optimizer, closure)
 
-    def zero_grad(self, optimizer: Optimizer, set_to_none: bool = True) -> None:
-        """Drop the gradients of `optimizer`'s parameters."""
-        optimizer.zero_grad(set_to_none)
+    def zero_grad(self, optimizer: Optimizer, set_to_none: bool | None = None) -> None:
+        """Drop the gradients of `optimizer`'s parameters; None leaves it to `optimizer` how."""
+        if set_to_none is None:
+            optimizer.zero_grad()  # a user's optimizer may take no argument
+        else:
+            optimizer.zero_grad(set_to_none=set_to_none)
 
     def unwrap(self, model: Module) -> Module:
         """Return the user's module behind what `prepare_model` gave."""

@@ -14,6 +14,7 @@ from accelerate.errors import ConfigurationError
 from accelerate.options.enums import DDPCommunicationHookType
 from accelerate.options.request import Request
 from accelerate.precision.base import Precision
+from accelerate.runtime import process_group
 from accelerate.runtime.current import Current
 from accelerate.strategies.base import Strategy, Traits
 
@@ -47,7 +48,9 @@ class DDP(Strategy):
         if evaluation or not any(parameter.requires_grad for parameter in model.parameters()):
             return model
         devices = None if self.run.device.type == "cpu" else [self.run.device]
-        return DistributedDataParallel(model, device_ids=devices, **self._kwargs)
+        replica = DistributedDataParallel(model, device_ids=devices, **self._kwargs)
+        process_group.hold(replica, _drop_group)
+        return replica
 
     def no_sync(self, model: Module) -> AbstractContextManager[Any]:
         """Return a context whose backward passes leave gradients local."""
@@ -69,3 +72,10 @@ class DDP(Strategy):
             yield
         finally:
             model.require_backward_grad_sync, model.require_forward_param_sync = saved
+
+
+def _drop_group(replica: DistributedDataParallel) -> object:
+    """Take the process group out of a replica that will not be called again; return the group."""
+    for name in ("reducer", "logger"):
+        vars(replica).pop(name, None)
+    return vars(replica).pop("process_group", None)

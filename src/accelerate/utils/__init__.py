@@ -130,8 +130,11 @@ HOMES = {
         "has_compiled_regions",
         "is_compiled_module",
     ],
-    "accelerate.modules.nested": [
+    "accelerate.modules.fp32": [
+        "convert_outputs_to_fp32",
         "convert_to_fp32",
+    ],
+    "accelerate.modules.nested": [
         "find_device",
         "honor_type",
         "is_namedtuple",

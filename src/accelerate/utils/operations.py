@@ -20,8 +20,12 @@ HOMES = {
         "listify",
         "slice_tensors",
     ],
-    "accelerate.modules.nested": [
+    "accelerate.modules.fp32": [
+        "convert_outputs_to_fp32",
         "convert_to_fp32",
+        "ConvertOutputsToFp32",
+    ],
+    "accelerate.modules.nested": [
         "find_device",
         "honor_type",
         "is_namedtuple",

@@ -23,8 +23,12 @@ from accelerate.modules.batch import (
     listify as listify,
     slice_tensors as slice_tensors,
 )
-from accelerate.modules.nested import (
+from accelerate.modules.fp32 import (
+    convert_outputs_to_fp32 as convert_outputs_to_fp32,
     convert_to_fp32 as convert_to_fp32,
+    ConvertOutputsToFp32 as ConvertOutputsToFp32,
+)
+from accelerate.modules.nested import (
     find_device as find_device,
     honor_type as honor_type,
     is_namedtuple as is_namedtuple,
@@ -58,6 +62,7 @@ from accelerate.state import (
 __all__ = [
     "AcceleratorState",
     "CannotPadNestedTensorWarning",
+    "ConvertOutputsToFp32",
     "DistributedOperationException",
     "DistributedType",
     "PartialState",
@@ -66,6 +71,7 @@ __all__ = [
     "broadcast_object_list",
     "chained_operation",
     "concatenate",
+    "convert_outputs_to_fp32",
     "convert_to_fp32",
     "find_batch_size",
     "find_device",

@@ -12,7 +12,6 @@ from hypothesis import given
 
 from accelerate.modules.batch import get_data_structure
 from accelerate.modules.nested import (
-    convert_to_fp32,
     find_device,
     flatten,
     honor_type,
@@ -172,11 +171,26 @@ def test_a_missing_field_of_a_record_is_no_leaf():
     assert not send_to_device(Output(torch.ones(1)), "meta", skip_keys="first").first.is_meta
 
 
-def test_a_record_that_is_a_mapping_is_rebuilt_from_its_items():
-    output = recursively_apply(torch.neg, ModelOutput(torch.ones(1)))
+def test_a_record_that_is_a_mapping_keeps_items_and_fields_alike():
+    original = ModelOutput(torch.ones(1))
+    output = recursively_apply(torch.neg, original)
     assert type(output) is ModelOutput
     assert output.first is output["first"]
+    assert output.first == -original.first
     assert list(output) == ["first"]
+    assert output.second is None
+    assert recursively_apply(torch.neg, ModelOutput({"a": torch.ones(1)})).first["a"] == -1
+
+
+def test_a_record_inside_itself_is_a_leaf():
+    node = Output(torch.ones(1))
+    node.second = [node]
+    leaves, _ = flatten([node, node])
+    assert [type(leaf) for leaf in leaves] == [torch.Tensor, Output, torch.Tensor, Output]
+    assert [path for path, _ in walk(node)] == [".first", ".second[0]"]
+    assert outline(type, node) == {"first": torch.Tensor, "second": [Output]}
+    assert send_to_device(node, "meta").first.is_meta
+    assert recursively_apply(torch.neg, node).second[0] is node
 
 
 def test_a_read_only_view_is_rebuilt_as_one():
@@ -304,16 +318,3 @@ def test_a_tensor_that_is_there_already_costs_no_call():
 def test_find_device():
     assert find_device({"a": "text", "b": [3, torch.ones(1, device="meta"), torch.ones(1)]}).type == "meta"
     assert find_device(["text"]) is None
-
-
-def test_only_half_precision_becomes_fp32():
-    data = [
-        torch.ones(1, dtype=dtype) for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.int8)
-    ]
-    converted = convert_to_fp32([*data, "text"])
-    assert [leaf.dtype for leaf in converted[:4]] == [torch.float32, torch.float32, torch.float64, torch.int8]
-    assert converted[2] is data[2]
-    assert converted[4] == "text"
-    half = torch.ones(1, dtype=torch.float16, requires_grad=True)
-    convert_to_fp32(half).sum().backward()
-    assert half.grad == 1
