@@ -15,7 +15,7 @@ from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -37,6 +37,7 @@ __all__ = [
     "send_to_device",
     "walk",
     "with_fields",
+    "with_leaves",
 ]
 
 
@@ -211,11 +212,13 @@ def flatten(data: Any) -> tuple[list[Any], Callable[[Iterable[Any]], Any]]:
 
     map_leaves(collect, data)
 
-    def rebuild(new_leaves: Iterable[Any]) -> Any:
-        remaining = iter(new_leaves)
-        return map_leaves(lambda _: next(remaining), data)
+    return leaves, partial(with_leaves, data)
 
-    return leaves, rebuild
+
+def with_leaves(data: Any, new_leaves: Iterable[Any]) -> Any:
+    """Return containers like those of `data` with as many other leaves, in the order of `flatten`."""
+    remaining = iter(new_leaves)
+    return map_leaves(lambda _: next(remaining), data)
 
 
 def walk(data: Any, path: str = "", around: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:

@@ -101,7 +101,7 @@ class MovePlan:
         row = torch.empty(self.row_bytes, dtype=torch.uint8, device=leaves[0].device)
         for segment in self.segments:
             window = row[segment.start : segment.stop].view(segment.carrier)
-            torch.cat([raw[index].reshape(-1) for index in segment.indices], out=window)
+            torch.cat([raw[index].flatten() for index in segment.indices], out=window)
         return row
 
     def unpack(self, rows: Tensor, *, copy: bool = False) -> list[Tensor]:
@@ -136,7 +136,7 @@ def _raw(leaf: Tensor) -> Tensor:
 def concatenate_flat(leaves: Sequence[Tensor]) -> Tensor:
     """Return the elements of all `leaves`, of one dtype, in one dim; one contiguous leaf is only viewed."""
     if len(leaves) > 1:
-        return torch.cat([leaf.reshape(-1) for leaf in leaves])
+        return torch.cat([leaf.flatten() for leaf in leaves])  # one dim already: the same tensor
     flat = leaves[0].reshape(-1).contiguous()
     # torch calls one element contiguous whatever its stride, but neither views nor sends it then.
     return flat if flat.stride(0) == 1 else flat.as_strided(flat.shape, (1,))

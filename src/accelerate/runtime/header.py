@@ -13,16 +13,13 @@ group and with the time-out of the group that it goes along with.
 
 import atexit
 import secrets
-import struct
 import sys
 import time
 import weakref
 from array import array
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from hashlib import blake2b
 from typing import Any
 
 import torch
@@ -31,11 +28,11 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 
 from accelerate.errors import AbsentRankError, DistributedOperationException
-from accelerate.modules.nested import outline
+from accelerate.runtime.call import Call, digest_of
 from accelerate.runtime.disagreement import Report, disagreement, leaves_in_words
 from accelerate.runtime.whereabouts import NoticeBoard, Site, call_site, default_store, format_site
 
-__all__ = ["ROOM", "Call", "Channel", "channel_of", "close", "obstacle", "start_board"]
+__all__ = ["ROOM", "Channel", "GlooChannel", "channel_of", "close", "start_board"]
 
 ROOM = 127  # integers that travel in a header
 FIRST = 100  # calls that have a header on accelerators; after them every hundredth has one
@@ -44,62 +41,6 @@ MOST_REPORTS = 8  # different reports that a message shows
 
 # They have no store, or ranks that are not processes.
 _SILENT_BACKENDS = frozenset({"fake", "mpi", "threaded", "xla"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Call:
-    """What one rank is about to do.
-
-    Attributes:
-        operation: name of the collective.
-        arguments: those that must be alike on all ranks, as the user wrote them.
-        data: nested containers of tensors; () where nothing about it needs to be alike.
-        exact: shapes and dtypes must be alike too, not only the structure.
-        problem: why this rank cannot take part. It is raised after the header, when all ranks know of it.
-        numbers: integers for all other ranks, at most `ROOM` of them travel in the header.
-    """
-
-    operation: str
-    arguments: str = ""
-    data: Any = ()
-    exact: bool = True
-    problem: Exception | None = None
-    numbers: Sequence[int] = ()
-
-    @property
-    def label(self) -> str:
-        """The call as the user wrote it."""
-        return f"{self.operation}({self.arguments})" if self.arguments else self.operation
-
-    def digest(self, number: int) -> int:
-        """Return a hash of all that must be alike, the same in every process, as an int64."""
-        shown = outline(_essence if self.exact else _presence, self.data)
-        text = repr((number, self.operation, self.arguments, self.problem is not None, shown))
-        digest: int = struct.unpack("=q", blake2b(text.encode(), digest_size=8).digest())[0]
-        return digest
-
-
-def _essence(leaf: Any) -> Any:
-    if isinstance(leaf, Tensor):
-        return obstacle(leaf) or (leaf.dtype, leaf.is_cpu, leaf.shape)
-    return type(leaf).__qualname__
-
-
-def _presence(leaf: Any) -> Any:
-    return None if isinstance(leaf, Tensor) else type(leaf).__qualname__
-
-
-def obstacle(leaf: Tensor) -> str | None:
-    """Return why `leaf` cannot be sent as a row of elements, and what to do; None if it can."""
-    if leaf.is_nested:
-        return "nested: make it dense with `.to_padded_tensor(padding)`"
-    if leaf.is_meta:
-        return "on the meta device, without data"
-    if leaf.layout != torch.strided:
-        return f"of layout {leaf.layout}: make it dense with `.to_dense()`"
-    if type(leaf) is not Tensor and hasattr(leaf, "full_tensor"):
-        return "sharded over a mesh: take `.full_tensor()` or `.to_local()`"
-    return None
 
 
 class Channel:
@@ -232,7 +173,7 @@ class GlooChannel(Channel):
 
     def _disagreement(self, call: Call, site: Site) -> str:
         mine = self._report(call, site).encode()
-        self._exchange(struct.unpack("=q", blake2b(mine, digest_size=8).digest())[0], [len(mine)])
+        self._exchange(digest_of(mine), [len(mine)])
         ranks_of: dict[int, list[int]] = {}
         for rank, key in enumerate(self._hashes):
             ranks_of.setdefault(key, []).append(rank)
@@ -247,7 +188,7 @@ class GlooChannel(Channel):
             number=self.number,
             site=format_site(site),
             problem="" if call.problem is None else str(call.problem),
-            leaves=leaves_in_words(call.data),
+            leaves=leaves_in_words(call.contents.data),
             history={number: f"{name} at {format_site(site)}" for number, name, site in self._history},
         )
 

@@ -6,7 +6,7 @@ and dtype, however many tensors there are ([Note: two packings] in flat.py). A g
 
 import pickle
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from accelerate.modules.nested import describe, flatten, walk
+from accelerate.modules.nested import describe, walk, with_leaves
+from accelerate.runtime.call import Call, Contents, obstacle
 from accelerate.runtime.flat import (
     REDUCTIONS,
     MovePlan,
@@ -23,14 +24,12 @@ from accelerate.runtime.flat import (
     indices_by,
     split_flat,
 )
-from accelerate.runtime.header import ROOM, Call, channel_of, obstacle
+from accelerate.runtime.header import ROOM, channel_of
 
 __all__ = ["CannotPadNestedTensorWarning", "RankGroup"]
 
 # torch 2.13 renamed it and warns at each call of the old name.
 _ALL_GATHER = "all_gather_single" if hasattr(dist, "all_gather_single") else "all_gather_into_tensor"
-
-Rebuild = Callable[[Iterable[Any]], Any]
 
 
 class CannotPadNestedTensorWarning(UserWarning):
@@ -71,45 +70,49 @@ class RankGroup:
         """Return `data` with every tensor's rows of all ranks, in rank order; see the function `gather`."""
         if self.size == 1:
             return data
-        leaves, rebuild, problem = self._tensors("gather", data)
-        with self._collective(Call(operation="gather", data=data, problem=problem)):
-            return rebuild(self._gather(leaves))
+        contents = Contents.of(data)
+        call = Call(operation="gather", contents=contents, problem=self._wrong_leaf("gather", contents))
+        with self._collective(call):
+            return with_leaves(data, self._gather(contents.leaves))
 
     def reduce(self, data: Any, reduction: str = "mean") -> Any:
         """Return `data` with every tensor reduced over all ranks; see the function `reduce`."""
-        leaves, rebuild, problem = self._tensors("reduce", data)
+        contents = Contents.of(data)
+        problem = self._wrong_leaf("reduce", contents)
         if reduction not in REDUCTIONS:
             problem = ValueError(
                 f"`reduce(..., {reduction=})`: the reduction is one of {', '.join(REDUCTIONS)}."
             )
-        call = Call(operation="reduce", arguments=f"{reduction=}", data=data, problem=problem)
+        call = Call(operation="reduce", arguments=f"{reduction=}", contents=contents, problem=problem)
         with self._collective(call):
             if self.size == 1:
-                return rebuild([leaf.clone() for leaf in leaves])
-            return rebuild(self._reduce(leaves, reduction))
+                return with_leaves(data, [leaf.clone() for leaf in contents.leaves])
+            return with_leaves(data, self._reduce(contents.leaves, reduction))
 
     def broadcast(self, data: Any, from_process: int = 0) -> Any:
         """Fill every tensor in `data` with that of one rank; see the function `broadcast`."""
         if self.size == 1:
             return data
-        leaves, rebuild, problem = self._tensors("broadcast", data)
-        problem = self._wrong_source("broadcast", from_process) or problem
-        call = Call(operation="broadcast", arguments=f"{from_process=}", data=data, problem=problem)
+        contents = Contents.of(data)
+        problem = self._wrong_source("broadcast", from_process) or self._wrong_leaf("broadcast", contents)
+        call = Call(operation="broadcast", arguments=f"{from_process=}", contents=contents, problem=problem)
         with self._collective(call):
-            self._broadcast(leaves, from_process)
-            return rebuild(leaves)
+            self._broadcast(contents.leaves, from_process)
+            return with_leaves(data, contents.leaves)
 
     def pad_across_processes(
         self, data: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False
     ) -> Any:
         """Return `data` with every tensor as long as the longest; see the function `pad_across_processes`."""
-        leaves, rebuild, problem = self._tensors("pad_across_processes", data, nested=True)
+        contents = Contents.of(data)
+        leaves = contents.leaves
+        problem = self._wrong_leaf("pad_across_processes", contents, nested=True)
         problem = problem or _wrong_filling(pad_index, leaves)
         sizes = [leaf.shape[dim] if _has_dim(leaf, dim) else 0 for leaf in leaves] if not problem else []
         call = Call(
             operation="pad_across_processes",
             arguments=f"{dim=}",
-            data=data,
+            contents=contents,
             exact=False,
             problem=problem,
             numbers=sizes,
@@ -126,8 +129,9 @@ class RankGroup:
             )
         if self.size == 1:
             return data
-        return rebuild(
-            [_pad(leaf, dim, size, pad_index, pad_first) for leaf, size in zip(leaves, sizes, strict=True)]
+        return with_leaves(
+            data,
+            [_pad(leaf, dim, size, pad_index, pad_first) for leaf, size in zip(leaves, sizes, strict=True)],
         )
 
     def gather_object(self, data: Any) -> Any:
@@ -179,7 +183,7 @@ class RankGroup:
             operation: name of what is about to be done, for the message.
             data: nested containers of tensors.
         """
-        with self._collective(Call(operation=operation, data=data)):
+        with self._collective(Call(operation=operation, contents=Contents.of(data))):
             return
 
     @contextmanager
@@ -211,33 +215,20 @@ class RankGroup:
             raise
         channel.leave()
 
-    def _tensors(
-        self, name: str, data: Any, *, nested: bool = False
-    ) -> tuple[list[Tensor], Rebuild, Exception | None]:
-        """Return the leaves of `data`, how to put others in their places, and what is wrong with them."""
-        try:
-            leaves, rebuild = flatten(data)
-        except TypeError as error:  # a mapping that cannot be rebuilt
-            return [], iter, error
-        for index, leaf in enumerate(leaves):
-            if type(leaf) is Tensor and obstacle(leaf) is None:
+    def _wrong_leaf(self, name: str, contents: Contents, *, nested: bool = False) -> Exception | None:
+        for index in contents.odd:
+            leaf = contents.leaves[index]
+            if isinstance(leaf, Tensor) and (self.size == 1 or (nested and leaf.is_nested)):
                 continue
-            problem = self._wrong_leaf(name, leaf, nested)
-            if problem is not None:
-                where = describe(list(walk(data))[index][0], leaf)
-                return [], iter, TypeError(f"`{name}` was given {where} on rank {self.rank}{problem}")
-        return leaves, rebuild, None
-
-    def _wrong_leaf(self, name: str, leaf: Any, nested: bool) -> str | None:
-        if not isinstance(leaf, Tensor):
-            return (
-                ", but takes only tensors, in nested lists, tuples, dictionaries and dataclasses. Use "
-                "`gather_object` or `broadcast_object_list` for other objects."
+            where = describe(list(walk(contents.data))[index][0], leaf)
+            if isinstance(leaf, Tensor):
+                return TypeError(f"`{name}` was given {where} on rank {self.rank}; it is {obstacle(leaf)}.")
+            return TypeError(
+                f"`{name}` was given {where} on rank {self.rank}, but takes only tensors, in nested lists, "
+                "tuples, dictionaries and dataclasses. Use `gather_object` or `broadcast_object_list` for "
+                "other objects."
             )
-        why = obstacle(leaf)
-        if why is None or self.size == 1 or (nested and leaf.is_nested):
-            return None
-        return f"; it is {why}."
+        return None
 
     def _pickled(self, name: str, data: Any) -> tuple[bytes, Exception | None]:
         # Before the header: a rank whose object cannot be pickled must not leave the others waiting.
