@@ -63,6 +63,7 @@ T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 T4 = TypeVar("T4")
 T5 = TypeVar("T5")
+ModelT = TypeVar("ModelT", bound=Module)
 Parameters = torch.Tensor | Iterable[torch.Tensor]
 
 # Arguments of the interface whose engines this version does not have yet.
@@ -696,8 +697,8 @@ class Accelerator(ProcessHelpers):
         return collectives.pad_across_processes(tensor, dim=dim, pad_index=pad_index, pad_first=pad_first)
 
     def unwrap_model(
-        self, model: Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
-    ) -> Module:
+        self, model: ModelT, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
+    ) -> ModelT:
         """Return the user's module behind a prepared one.
 
         Args:
@@ -705,7 +706,7 @@ class Accelerator(ProcessHelpers):
             keep_fp32_wrapper: leave the forward pass as the precision has made it.
             keep_torch_compile: keep the compiled module around it.
         """
-        module: Module = extract_model_from_parallel(model, keep_fp32_wrapper, keep_torch_compile)
+        module: ModelT = extract_model_from_parallel(model, keep_fp32_wrapper, keep_torch_compile)
         return module
 
     # ---- saving and loading --------------------------------------------------------------------------------

@@ -1,6 +1,13 @@
 """Every side effect on torch.distributed's default process group: start, wait, stop.
 
 Called by the start of the current run and by `end_training`; every rank calls each function.
+
+[Note: the last reference]
+A gloo group has threads. They end with the last reference to the group, not with `destroy_process_group`, and
+each needs the interpreter's lock to drop its last work. If the interpreter goes down meanwhile, the process
+aborts; if the last reference is dropped by C++ code that has the lock, as a replicated model does when it is
+freed, the process hangs. So the last reference must be Python's, which lets go of the lock, and it must be
+dropped before the interpreter ends. `hold` tells which objects have references, `_held` keeps Python's.
 """
 
 import atexit
@@ -63,8 +70,9 @@ class _MeetingPoint:
 
 
 _meeting_point = _MeetingPoint()
-# What keeps the group's threads alive -> what makes it let go, and returns Python's handle on the group.
-_holders: "weakref.WeakKeyDictionary[Any, Callable[[Any], object]]" = weakref.WeakKeyDictionary()
+# What has a reference to a group -> what makes it let go of it.
+_holders: "weakref.WeakKeyDictionary[Any, Callable[[Any], None]]" = weakref.WeakKeyDictionary()
+_held: list[dist.ProcessGroup] = []
 
 
 def is_started() -> bool:
@@ -103,6 +111,8 @@ def start(world: World, backend: str, *, timeout: timedelta | None = None, **kwa
         LaunchError: the port is in use, or the other ranks cannot be reached.
     """
     install_excepthook()
+    if not _holders:
+        _held.clear()
     if not is_started():
         _check_backend(backend)
         env.put(world.environment())
@@ -119,7 +129,8 @@ def _check_backend(backend: str) -> None:
     names = [part.rpartition(":")[2] for part in backend.split(",")]  # such as "cpu:gloo,cuda:nccl"
     missing = [name for name in names if not dist.is_backend_available(name)]
     if missing:
-        there = [name for name in dist.Backend.backend_list if dist.is_backend_available(name)]
+        candidates = ("gloo", "nccl", "xccl", "mpi", "ucc")
+        there = [name for name in candidates if dist.is_backend_available(name)]
         raise ConfigurationError(
             f"backend={backend!r}: torch has no {missing[0]!r} here; it has {', '.join(there)}. Leave the "
             "backend out to get the one that suits the device."
@@ -139,8 +150,8 @@ def _join(world: World, **kwargs: Any) -> None:
 
 
 def _explain(world: World, error: Exception) -> str:
-    where = f"{world.address or '127.0.0.1'}:{world.port}"
-    if "EADDRINUSE" in str(error) or "address already in use" in str(error).lower():
+    where, reason = f"{world.address or '127.0.0.1'}:{world.port}", str(error).rstrip(".")
+    if "EADDRINUSE" in reason or "address already in use" in reason.lower():
         return (
             f"Rank 0 cannot listen on {where}: the port is in use, probably by another run. Set "
             "MASTER_PORT to a free port on every rank, or start with `accelerate launch`, which takes a free "
@@ -148,11 +159,11 @@ def _explain(world: World, error: Exception) -> str:
         )
     if world.is_main:
         return (
-            f"Rank 0 of {world.size} waited for the others at {where}: {error}. Check that every rank was "
+            f"Rank 0 of {world.size} waited for the others at {where}: {reason}. Check that every rank was "
             "started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE."
         )
     return (
-        f"Rank {world.rank} of {world.size} cannot reach rank 0 at {where}: {error}. Check that "
+        f"Rank {world.rank} of {world.size} cannot reach rank 0 at {where}: {reason}. Check that "
         "rank 0 was started, and that MASTER_ADDR and MASTER_PORT are the same on every rank and can be "
         "reached from here."
     )
@@ -170,15 +181,17 @@ def stop(group: Any = None) -> None:
         dist.destroy_process_group(group)
 
 
-def hold(owner: Any, release: Callable[[Any], object]) -> None:
-    """Note that `owner` keeps the process group alive beyond `stop`, as a replicated model does.
+def hold(group: dist.ProcessGroup, owner: Any, release: Callable[[Any], None]) -> None:
+    """Note that C++ code behind `owner` has a reference to `group`, as a replicated model does.
 
     Args:
+        group: it lives until the interpreter exits, or a group is started when no owner is left.
         owner: any object; it is not kept alive.
-        release: called with `owner` when the interpreter exits: makes it drop the group, and returns
-            Python's handle on it.
+        release: called with `owner` when the interpreter exits, to make it let go of the group.
     """
     _holders[owner] = release
+    if not any(known is group for known in _held):
+        _held.append(group)
 
 
 @functools.cache
@@ -187,18 +200,14 @@ def _stop_at_exit() -> None:
 
 
 def _end_threads() -> None:
-    """Leave the group at interpreter exit so that no thread of it is left.
-
-    A gloo thread that drops its last work while the interpreter goes down aborts the process. The threads
-    end with the last reference to the group, and that must be Python's: only then does torch let go of the
-    interpreter's lock while it waits for them.
-    """
+    """Leave the group at interpreter exit so that no thread of it is left: [Note: the last reference]."""
     if getattr(sys, "last_type", None) is not None:
         # Peers may still wait inside a collective, so that only a clean run may be closed. Let the threads
         # that have nothing to wait for have the lock, so that the exit status stays that of the exception.
         time.sleep(_GRACE)
         return
-    handles = [release(owner) for owner, release in list(_holders.items())]
+    for owner, release in list(_holders.items()):
+        release(owner)
     stop()
     _meeting_point.store = None
-    handles.clear()
+    _held.clear()

@@ -49,7 +49,7 @@ class DDP(Strategy):
             return model
         devices = None if self.run.device.type == "cpu" else [self.run.device]
         replica = DistributedDataParallel(model, device_ids=devices, **self._kwargs)
-        process_group.hold(replica, _drop_group)
+        process_group.hold(replica.process_group, replica, _drop_group)
         return replica
 
     def no_sync(self, model: Module) -> AbstractContextManager[Any]:
@@ -74,8 +74,7 @@ class DDP(Strategy):
             model.require_backward_grad_sync, model.require_forward_param_sync = saved
 
 
-def _drop_group(replica: DistributedDataParallel) -> object:
-    """Take the process group out of a replica that will not be called again; return the group."""
-    for name in ("reducer", "logger"):
+def _drop_group(replica: DistributedDataParallel) -> None:
+    """Take everything that communicates out of a replica that will not be called again."""
+    for name in ("reducer", "logger", "process_group"):
         vars(replica).pop(name, None)
-    return vars(replica).pop("process_group", None)
