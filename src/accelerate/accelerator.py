@@ -50,7 +50,7 @@ from accelerate.state import (
 )
 from accelerate.strategies.base import Objects
 from accelerate.strategies.select import select as select_strategy
-from accelerate.training.metrics import truncate
+from accelerate.training.metrics import truncate, truncate_full
 from accelerate.training.window import AccumulationWindow
 
 __all__ = ["Accelerator"]
@@ -669,22 +669,21 @@ class Accelerator(ProcessHelpers):
         Returns:
             What `gather` (or `gather_object`) gives, with each sample of the dataset exactly once.
         """
-        if not current.ensure().use_distributed:
-            return input_data  # one process fills up nothing
         leaves = [] if use_gather_object else flatten(input_data)[0]
         # A rank whose list is empty must take the same way as one that has objects in it.
         as_objects = not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves)
         gathered = (collectives.gather_object if as_objects else collectives.gather)(input_data)
-        if not accumulation.end_of_dataloader or accumulation.remainder == 0:
+        loader = accumulation.active_loader
+        if loader is None or not loader.end_of_dataloader or loader.remainder == 0:
             return gathered
-        if accumulation.remainder < 0:
-            logger.info(
-                "The loader's dataset has no length: `gather_for_metrics` keeps all gathered samples."
-            )
+        if loader.remainder < 0:
+            logger.info("The last batch is dropped or of unknown size: all gathered samples are kept.")
             return gathered
-        if as_objects:
-            return gathered[: accumulation.remainder]
-        return truncate(gathered, input_data, accumulation.remainder)
+        if not self.use_distributed:
+            return truncate_full(gathered, loader.total_batch_size, loader.remainder)
+        return (
+            gathered[: loader.remainder] if as_objects else truncate(gathered, input_data, loader.remainder)
+        )
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
         """Sum or average tensors over all ranks, on every rank; see `accelerate.utils.reduce`."""
@@ -879,7 +878,8 @@ class Accelerator(ProcessHelpers):
             registry.clear()
         self.step = 0
         gc.collect()  # wrappers and hooks refer to each other
-        current.ensure().kind.empty_cache()
+        if current.started:
+            current.kind.empty_cache()
         return [None] * len(objects)
 
     def clear(self, *objects: Any) -> list[Any]:

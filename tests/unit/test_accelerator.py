@@ -10,6 +10,7 @@ from accelerate.accelerator import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.data import DataLoaderConfiguration
+from accelerate.options.dynamo import TorchDynamoPlugin
 from accelerate.options.handlers import DistributedDataParallelKwargs
 from accelerate.options.project import ProjectConfiguration
 from accelerate.precision.base import Precision
@@ -122,6 +123,13 @@ def test_gather_for_metrics_cuts_nothing_off_in_one_process():
     assert accelerator.gather_for_metrics("text") == "text"
 
 
+def test_a_mean_repeated_for_a_full_batch_weighs_as_much_as_the_last_batch_has_samples():
+    accelerator = Accelerator(cpu=True)
+    loader = accelerator.prepare(objects(size=5, batch_size=2)[3])
+    repeated = [accelerator.gather_for_metrics(rows.mean().repeat(2)) for rows, _ in loader]
+    assert torch.cat(repeated).shape == (5,)
+
+
 def test_a_scalar_on_the_last_batch_stays_whole():
     accelerator = Accelerator(cpu=True)
     loader = accelerator.prepare(objects(size=5)[3])
@@ -152,7 +160,9 @@ def test_settings_that_contradict_each_other():
 def test_what_is_empty_asks_for_nothing():
     accelerator = Accelerator(cpu=True, dynamo_backend="no", log_with=[], rng_types=[])
     assert accelerator.rng_types == []
-    assert Accelerator(cpu=True).rng_types == ["generator"]
+    assert Accelerator(cpu=True, dynamo_plugin=TorchDynamoPlugin()).rng_types == ["generator"]
+    with pytest.raises(ValueError, match=r"INDUCTOR.*not available"):
+        Accelerator(cpu=True, dynamo_plugin=TorchDynamoPlugin(backend="inductor"))
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,9 @@ def test_decorators_need_a_run():
         state.on_main_process(print)
     with pytest.raises(ValueError, match="PartialState"):
         state.on_last_process(print)
+    for gate in (state.on_process, state.on_local_process):
+        with pytest.raises(NotInitializedError):
+            gate(print)
 
 
 def test_decorators_in_one_process():
@@ -126,8 +129,9 @@ def test_decorators_in_one_process():
         assert decorator(function)() == 5
     assert state.on_main_process()(function)() == 5
     assert state.on_process(process_index=0)(function)() == 5
-    assert state.on_process(process_index=1)(function)() is None
-    assert state.on_local_process(function, local_process_index=1)() is None
+    # Alone, a process does the work of the ranks that are not there.
+    assert state.on_process(process_index=1)(function)() == 5
+    assert state.on_local_process(function, local_process_index=1)() == 5
 
 
 def test_gradient_state_is_a_view_of_the_window():

@@ -97,6 +97,7 @@ def refuse_absent(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> N
 
 
 def _asks(value: Any) -> bool:
+    value = getattr(value, "backend", value)  # a TorchDynamoPlugin may say "no", too
     return value is not None and str(value).strip().lower() not in ("", "no", "[]", "{}")
 
 

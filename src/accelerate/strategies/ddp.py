@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
 
+import torch
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
@@ -47,10 +48,15 @@ class DDP(Strategy):
         model = super().prepare_model(model, place=place, evaluation=evaluation)
         if evaluation or not any(parameter.requires_grad for parameter in model.parameters()):
             return model
-        devices = None if self.run.device.type == "cpu" else [self.run.device]
-        replica = DistributedDataParallel(model, device_ids=devices, **self._kwargs)
+        replica = DistributedDataParallel(model, device_ids=self._devices(model), **self._kwargs)
         process_group.hold(replica.process_group, replica, _drop_group)
         return replica
+
+    def _devices(self, model: Module) -> list[torch.device] | None:
+        """Return what DistributedDataParallel moves inputs to; None on CPU and where a model is spread out."""
+        device = self.run.device
+        spread = any(parameter.device != device for parameter in model.parameters())
+        return None if device.type == "cpu" or spread else [device]
 
     def no_sync(self, model: Module) -> AbstractContextManager[Any]:
         """Return a context whose backward passes leave gradients local."""
