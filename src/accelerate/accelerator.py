@@ -674,16 +674,13 @@ class Accelerator(ProcessHelpers):
         as_objects = not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves)
         gathered = (collectives.gather_object if as_objects else collectives.gather)(input_data)
         loader = accumulation.active_loader
-        if loader is None or not loader.end_of_dataloader or loader.remainder == 0:
+        if loader is None or not loader.end_of_dataloader:
             return gathered
         if loader.remainder < 0:
             logger.info("The last batch is dropped or of unknown size: all gathered samples are kept.")
-            return gathered
         if not self.use_distributed:
             return truncate_full(gathered, loader.total_batch_size, loader.remainder)
-        return (
-            gathered[: loader.remainder] if as_objects else truncate(gathered, input_data, loader.remainder)
-        )
+        return truncate(gathered, input_data, loader.remainder)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
         """Sum or average tensors over all ranks, on every rank; see `accelerate.utils.reduce`."""

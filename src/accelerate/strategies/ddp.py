@@ -53,7 +53,7 @@ class DDP(Strategy):
         return replica
 
     def _devices(self, model: Module) -> list[torch.device] | None:
-        """Return what DistributedDataParallel moves inputs to; None on CPU and where a model is spread out."""
+        """Return what DistributedDataParallel moves inputs to; None on CPU, and for a model spread out."""
         device = self.run.device
         spread = any(parameter.device != device for parameter in model.parameters())
         return None if device.type == "cpu" or spread else [device]

@@ -10,6 +10,18 @@ def test_rows_are_cut_and_values_are_not():
     assert (cut["rows"].tolist(), cut["loss"].tolist()) == ([0, 1, 2, 3, 4], [0, 1])
 
 
+def test_objects_are_cut_and_a_single_one_a_rank_is_not():
+    assert truncate(["a", "b", "c", "d"], ["a", "b"], 3) == ["a", "b", "c"]
+    assert truncate([{"n": 1}, {"n": 2}], {"n": 1}, 1) == [{"n": 1}, {"n": 2}]
+    assert truncate(["a"], [], 3) == ["a"]
+
+
+@pytest.mark.parametrize("remainder", [0, -1])
+def test_a_full_or_unknown_last_batch_is_kept(remainder):
+    rows = torch.arange(4)
+    assert truncate(rows, rows[:2], remainder) is truncate_full(rows, 4, remainder) is rows
+
+
 @pytest.mark.parametrize(
     ("num_rows", "kept"),
     [(4, 3), (3, 3), (11, 11), (1, 1)],
