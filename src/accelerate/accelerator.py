@@ -426,16 +426,13 @@ class Accelerator(ProcessHelpers):
         return True
 
     def _is_placed(self, model: Module, place: bool) -> bool:
-        device_map = getattr(model, "hf_device_map", None)
-        if device_map is not None and len(device_map) > 1:
-            if self.verify_device_map(model):
-                raise ConfigurationError(
-                    "You can't train a model that has been loaded with `device_map='auto'` in any "
-                    "distributed mode. Start one process with `accelerate launch --num_processes 1`, or load "
-                    "the model without a device map."
-                )
-            return False
-        return place
+        if self.verify_device_map(model):
+            raise ConfigurationError(
+                "You can't train a model that has been loaded with `device_map='auto'` in any distributed "
+                "mode. Start one process with `accelerate launch --num_processes 1`, or load the model "
+                "without a device map."
+            )
+        return place and len(getattr(model, "hf_device_map", None) or ()) <= 1
 
     def verify_device_map(self, model: Module) -> bool:
         """Return whether some part of `model` is spread over devices although several processes train."""

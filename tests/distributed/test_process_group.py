@@ -103,6 +103,18 @@ def test_a_process_may_train_again_after_the_end(rank_pool):
     assert rank_pool.run(trains_three_times, num_ranks=3) == [[1.0, 1.0, 1.0]] * 3
 
 
+def loses_its_group():
+    accelerator = Accelerator(cpu=True)
+    dist.destroy_process_group()
+    assert accelerator.num_processes == 2
+    assert Accelerator(cpu=True).num_processes == 2
+    return ranks_seen()
+
+
+def test_a_group_that_somebody_else_ended_is_made_anew(rank_pool):
+    assert rank_pool.run(loses_its_group, num_ranks=2) == [[0, 1]] * 2
+
+
 def transformers_start():
     from accelerate.state import AcceleratorState
 
@@ -165,6 +177,7 @@ def run_two_ranks(script):
     finally:
         for rank in ranks:
             rank.kill()
+            rank.communicate()
     return [(rank.returncode, *output) for rank, output in zip(ranks, outputs, strict=True)]
 
 

@@ -3,6 +3,7 @@ import copy
 import pytest
 import torch
 
+from accelerate.devices.fake import FakeDevice
 from accelerate.errors import NotInitializedError
 from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.enums import DistributedType
@@ -97,6 +98,15 @@ def test_another_precision_afterwards_is_refused():
     set_up_training(None, cpu=True)
     with pytest.raises(ValueError, match=r"already been initialized.*mixed_precision='bf16'"):
         set_up_training("bf16", cpu=True)
+
+
+def test_the_cpu_is_refused_when_the_run_is_on_an_accelerator(monkeypatch):
+    monkeypatch.setattr("accelerate.runtime.current.select", lambda environ, cpu: FakeDevice())
+    assert PartialState().device.type == "cuda"
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"pass `cpu=True`.*started on cuda"):
+            set_up_training(None, cpu=True)
+        set_up_training(None, cpu=False)
 
 
 def test_an_unknown_precision_is_an_error_that_lists_the_known(monkeypatch):
