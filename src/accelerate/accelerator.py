@@ -27,7 +27,7 @@ from accelerate.errors import ConfigurationError
 from accelerate.logging import get_logger
 from accelerate.modules.nested import flatten
 from accelerate.modules.unwrap import extract_model_from_parallel
-from accelerate.optimizer import AcceleratedOptimizer
+from accelerate.optimizer import AcceleratedOptimizer, owners
 from accelerate.options import request as requests
 from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.data import DataLoaderConfiguration
@@ -42,11 +42,12 @@ from accelerate.runtime.current import current
 from accelerate.runtime.processes import ProcessHelpers
 from accelerate.scheduler import AcceleratedScheduler
 from accelerate.state import (
+    AcceleratorState,
     GradientState,
     end_training,
     forget_ended_training,
+    is_initialized,
     set_up_training,
-    settle_precision,
 )
 from accelerate.strategies.base import Objects
 from accelerate.strategies.select import select as select_strategy
@@ -89,7 +90,8 @@ class Accelerator(ProcessHelpers):
     Args:
         device_placement: move models, optimizer state and batches to the device of this rank.
         split_batches: share each batch among all processes, rather than give each a batch of its own.
-        mixed_precision: number format of the step; by default what the launcher asked for, else "no".
+        mixed_precision: number format of the step, "no", "bf16" or "fp16"; by default what the launcher asked
+            for, else "no".
         gradient_accumulation_steps: micro-batches per optimizer step.
         cpu: use the CPU also where an accelerator is present.
         dataloader_config: how loaders are shared among processes.
@@ -98,7 +100,7 @@ class Accelerator(ProcessHelpers):
         project_config: the same with more settings.
         gradient_accumulation_plugin: accumulation with more settings; not together with the steps.
         step_scheduler_with_optimizer: let schedulers follow the optimizer's steps.
-        kwargs_handlers: options for the process group and for DistributedDataParallel.
+        kwargs_handlers: options for the process group, DistributedDataParallel, autocast and gradient scaler.
         deepspeed_plugin, fsdp_plugin, torch_tp_plugin, megatron_lm_plugin, deepspeed_plugins,
             parallelism_config, log_with, dynamo_backend, dynamo_plugin: not available in this version.
 
@@ -157,16 +159,23 @@ class Accelerator(ProcessHelpers):
             dataloader=requests.dataloader_configuration(split_batches, dataloader_config),
             project=requests.project_configuration(project_dir, project_config),
             rng_types=("generator",) if rng_types is None else tuple(rng_types),
-            **requests.sort_handlers(kwargs_handlers),  # type: ignore[arg-type]
+            **requests.sort_handlers(kwargs_handlers),
         )
         self._set_up(request)
 
     def _set_up(self, request: Request) -> None:
         group = request.process_group.to_kwargs() if request.process_group is not None else {}
         forget_ended_training()
-        # A precision that cannot be had is refused before it becomes that of the state.
-        self._precision = select_precision(settle_precision(request.mixed_precision))
+        is_first = not is_initialized()
         self.state = set_up_training(request.mixed_precision, cpu=request.cpu, **group)
+        try:
+            self._precision = select_precision(
+                self.state.mixed_precision, current.kind, autocast=request.autocast, scaler=request.scaler
+            )
+        except ConfigurationError:
+            if is_first:  # another precision can be asked for without starting anew
+                AcceleratorState._reset_state()
+            raise
         self._strategy = select_strategy(current, self._precision, request)
         current.strategy = self._strategy
         self.gradient_state = GradientState(request.accumulation)
@@ -623,13 +632,22 @@ class Accelerator(ProcessHelpers):
         Returns:
             The norm before clipping, 0-d.
         """
-        self.unscale_gradients()
+        parameters = self._unscale_owners(parameters)
         return self._strategy.clip_grad_norm(parameters, max_norm, norm_type)
 
     def clip_grad_value_(self, parameters: Parameters, clip_value: float) -> None:
         """Clamp every gradient element in place to [-clip_value, clip_value]."""
-        self.unscale_gradients()
+        parameters = self._unscale_owners(parameters)
         self._strategy.clip_grad_value(parameters, clip_value)
+
+    def _unscale_owners(self, parameters: Parameters) -> Parameters:
+        """Unscale what the optimizers of `parameters` hold, all if they have none; return `parameters`."""
+        if self.scaler is None or len(self._optimizers) < 2:
+            self.unscale_gradients()
+            return parameters
+        chosen = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        self.unscale_gradients(owners(self._optimizers, chosen) or None)
+        return chosen
 
     def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
         """Return a context in which operations compute in this Accelerator's precision.

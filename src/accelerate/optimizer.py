@@ -3,7 +3,7 @@
 Made by the Accelerator; the training loop calls it like the optimizer it holds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from accelerate.precision.base import StepOutcome
     from accelerate.state import AcceleratorState, GradientState
 
-__all__ = ["AcceleratedOptimizer", "move_to_device"]
+__all__ = ["AcceleratedOptimizer", "move_to_device", "owners"]
 
 
 def move_to_device(state: Any, device: torch.device) -> Any:
@@ -34,6 +34,16 @@ def _is_elsewhere(state: Any, device: torch.device) -> bool:
         tensor.device.type != device.type or (index is not None and tensor.device.index != index)
         for tensor in tensors
     )
+
+
+def owners(optimizers: Iterable[Optimizer], parameters: Iterable[torch.Tensor]) -> list[Optimizer]:
+    """Return those of `optimizers` that step any of `parameters`."""
+    wanted = {id(parameter) for parameter in parameters}
+    return [
+        optimizer
+        for optimizer in optimizers
+        if any(id(held) in wanted for group in optimizer.param_groups for held in group["params"])
+    ]
 
 
 class AcceleratedOptimizer(Optimizer):
@@ -65,7 +75,7 @@ class AcceleratedOptimizer(Optimizer):
         self.device_placement = device_placement
         self._step_function = step_function
         self._zero_grad_function = zero_grad_function
-        self._skipped = False
+        self._skipped: bool | torch.Tensor = False
         if device_placement and optimizer.state:
             device = current.ensure().device
             # Loading makes new containers and casts to the dtype of the parameters: only where it must be.
@@ -160,7 +170,8 @@ class AcceleratedOptimizer(Optimizer):
         if self.scaler is None:
             return self.optimizer.step() if closure is None else self.optimizer.step(closure)
         scale = self.scaler.get_scale()
-        loss = self.scaler.step(self.optimizer, closure) if closure else self.scaler.step(self.optimizer)
+        # By its name: torch refuses a closure so, but passes it on as a second argument.
+        loss = self.scaler.step(self.optimizer, **({} if closure is None else {"closure": closure}))
         self.scaler.update()
         self._skipped = self.scaler.get_scale() < scale
         return loss
@@ -168,6 +179,7 @@ class AcceleratedOptimizer(Optimizer):
     @property
     def step_was_skipped(self) -> bool:
         """Whether the last step left the parameters alone because gradients had overflowed."""
+        self._skipped = bool(self._skipped)  # a tensor where only the device knew; ask it once
         return self._skipped
 
     def train(self) -> None:

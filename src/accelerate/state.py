@@ -360,15 +360,6 @@ def forget_ended_training() -> None:
         AcceleratorState._reset_state(reset_partial_state=True)
 
 
-def settle_precision(asked: str | None) -> str:
-    """Return the precision to train in: what was asked for, else that of the state, the environment, "no".
-
-    Raises:
-        ConfigurationError: there is no such precision.
-    """
-    return AcceleratorState().mixed_precision if asked is None and is_initialized() else _precision(asked)
-
-
 def end_training() -> None:
     """Leave the process group. What the states say stays readable until the next Accelerator."""
     _leave_group()

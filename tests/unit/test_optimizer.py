@@ -5,7 +5,7 @@ import pickle
 import pytest
 import torch
 
-from accelerate.optimizer import AcceleratedOptimizer, move_to_device
+from accelerate.optimizer import AcceleratedOptimizer, move_to_device, owners
 from accelerate.options.request import Request
 from accelerate.precision.base import Precision, StepOutcome
 from accelerate.runtime.accumulation import accumulation
@@ -84,6 +84,44 @@ def test_a_scaler_alone_skips_on_overflow(parameter):
     optimizer.step()
     assert not optimizer.step_was_skipped
     assert parameter.tolist() == [0.5, 0.5]
+
+
+def test_a_scaler_alone_refuses_a_closure_and_passes_it_on_when_switched_off(parameter):
+    scaler = torch.amp.GradScaler("cpu")
+    optimizer = AcceleratedOptimizer(torch.optim.SGD([parameter], lr=0.5), scaler=scaler)
+    with pytest.raises(RuntimeError, match="Closure use is not currently supported"):
+        optimizer.step(lambda: 1)
+    optimizer.scaler = torch.amp.GradScaler("cpu", enabled=False)
+    assert optimizer.step(lambda: 7) == 7
+    assert not optimizer.step_was_skipped
+
+
+def test_an_outcome_that_only_the_device_knows_is_read_when_asked_for(parameter):
+    class Outcome:
+        num_reads = 0
+
+        def __bool__(self):
+            self.num_reads += 1
+            return True
+
+    outcome = Outcome()
+    optimizer = AcceleratedOptimizer(
+        torch.optim.SGD([parameter], lr=0.5), step_function=lambda inner, closure: StepOutcome(None, outcome)
+    )
+    optimizer.step()
+    assert outcome.num_reads == 0
+    assert optimizer.step_was_skipped is True
+    assert optimizer.step_was_skipped is True
+    assert outcome.num_reads == 1
+
+
+def test_owners_are_those_that_step_a_parameter():
+    first, second, third = (torch.nn.Parameter(torch.ones(1)) for _ in range(3))
+    both = torch.optim.SGD([{"params": [first]}, {"params": [second]}], lr=0.5)
+    one = AcceleratedOptimizer(torch.optim.SGD([second], lr=0.5))
+    assert owners([both, one], [second, third]) == [both, one]
+    assert owners([both, one], [first]) == [both]
+    assert owners([both, one], [third]) == []
 
 
 def test_schedulers_can_be_made_from_it(optimizer):

@@ -110,14 +110,14 @@ _HANDLER_FIELDS: dict[type[KwargsHandler], str] = {
 }
 
 
-def sort_handlers(handlers: Iterable[KwargsHandler] | None) -> dict[str, KwargsHandler]:
+def sort_handlers(handlers: Iterable[KwargsHandler] | None) -> dict[str, Any]:
     """Return the handlers by the field of `Request` that each fills.
 
     Raises:
         AssertionError: an element is no KwargsHandler (callers of the interface catch this type).
         ConfigurationError: two of one class, or a class that this version does not know.
     """
-    sorted_handlers: dict[str, KwargsHandler] = {}
+    sorted_handlers: dict[str, Any] = {}
     for handler in handlers or ():
         if not isinstance(handler, KwargsHandler):
             raise AssertionError(

@@ -121,9 +121,12 @@ HOMES = {
         "has_compiled_regions",
         "is_compiled_module",
     ],
+    "accelerate.modules.fp32": [
+        "convert_outputs_to_fp32",
+        "convert_to_fp32",
+    ],
     "accelerate.modules.nested": [
         "concatenate",
-        "convert_to_fp32",
         "find_batch_size",
         "find_device",
         "get_data_structure",

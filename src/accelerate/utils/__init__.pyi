@@ -128,9 +128,12 @@ from accelerate.modules.compile import (
     has_compiled_regions as has_compiled_regions,
     is_compiled_module as is_compiled_module,
 )
+from accelerate.modules.fp32 import (
+    convert_outputs_to_fp32 as convert_outputs_to_fp32,
+    convert_to_fp32 as convert_to_fp32,
+)
 from accelerate.modules.nested import (
     concatenate as concatenate,
-    convert_to_fp32 as convert_to_fp32,
     find_batch_size as find_batch_size,
     find_device as find_device,
     get_data_structure as get_data_structure,
@@ -249,6 +252,7 @@ __all__ = [
     "concatenate",
     "convert_bytes",
     "convert_dict_to_env_variables",
+    "convert_outputs_to_fp32",
     "convert_to_fp32",
     "extract_model_from_parallel",
     "find_batch_size",
