@@ -113,7 +113,7 @@ def _renamed(hook: Hook) -> Hook:
 
 
 def _power_sgd_state(options: Mapping[str, Any]) -> powerSGD_hook.PowerSGDState:
-    known = [name for name in inspect.signature(powerSGD_hook.PowerSGDState).parameters][1:]
+    known = list(inspect.signature(powerSGD_hook.PowerSGDState).parameters)[1:]  # without the group
     unknown = [name for name in options if name not in known]
     if unknown:
         raise ConfigurationError(

@@ -155,9 +155,7 @@ def _out_of_place(handler: KwargsHandler) -> str:
     )
 
 
-def dynamo_plugin(
-    backend: DynamoBackend | str | None, plugin: TorchDynamoPlugin | None
-) -> TorchDynamoPlugin:
+def dynamo_plugin(backend: DynamoBackend | str | None, plugin: TorchDynamoPlugin | None) -> TorchDynamoPlugin:
     """Settle whether and how models are compiled.
 
     Raises:
@@ -165,7 +163,7 @@ def dynamo_plugin(
     """
     if backend is not None and plugin is not None:
         raise ConfigurationError(
-            f"dynamo_backend={str(backend)!r} and dynamo_plugin={plugin!r} were both passed: pass one of them."
+            f"dynamo_backend={str(backend)!r} and dynamo_plugin={plugin!r} were both passed: pass one."
         )
     return plugin or TorchDynamoPlugin(backend=backend)  # type: ignore[arg-type]  # None: the environment's
 
