@@ -18,6 +18,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.futures import Future
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
@@ -25,7 +26,7 @@ from accelerate.errors import ConfigurationError
 
 __all__ = ["check", "register"]
 
-Hook = Callable[[Any, Any], Any]
+Hook = Callable[[Any, dist.GradBucket], Future[Tensor]]  # type: ignore[name-defined]
 
 _HOOKS: dict[str, Hook] = {
     "no": default_hooks.allreduce_hook,
@@ -92,7 +93,9 @@ def register(
         state = _power_sgd_state(state_options)
         function = _mended_power_sgd(function, state, on_gloo=on_gloo)
     function = _WRAPPERS[wrapper](function)
-    model.register_comm_hook(state, _renamed(function) if on_gloo else function)
+    if on_gloo and "bf16" in (hook, wrapper):
+        function = _renamed(function)
+    model.register_comm_hook(state, function)
 
 
 def _backend(model: DistributedDataParallel) -> str:
@@ -103,10 +106,10 @@ def _backend(model: DistributedDataParallel) -> str:
 def _renamed(hook: Hook) -> Hook:
     """Return `hook` under another name: torch refuses bf16 by the names of its functions."""
 
-    def hook_on_gloo(state: Any, bucket: Any) -> Any:
+    def bf16_hook_on_gloo(state: Any, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
         return hook(state, bucket)
 
-    return hook_on_gloo
+    return bf16_hook_on_gloo
 
 
 # ---- PowerSGD ----------------------------------------------------------------------------------------------
