@@ -43,3 +43,6 @@ def _export(profiler: profile, path: Path) -> None:
         if "already saved" not in str(error):  # torch gives each trace away once
             raise
         warnings.warn(f"{path} was not written: on_trace_ready has taken the trace.", stacklevel=4)
+    else:
+        if not path.is_file():  # torch says nothing of it
+            raise OSError(f"{path} could not be written: is there something of this name, or no space left?")
