@@ -7,6 +7,7 @@ that torch's own defaults hold for the rest.
 import copy
 import dataclasses
 import functools
+import warnings
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,6 +28,7 @@ __all__ = [
     "KwargsHandler",
 ]
 
+_HOOKS_WITH_STATE = (DDPCommunicationHookType.POWER_SGD, DDPCommunicationHookType.BATCHED_POWER_SGD)
 _NCCL_TIMEOUT = timedelta(minutes=10)
 _OTHER_TIMEOUT = timedelta(minutes=30)
 
@@ -128,6 +130,12 @@ class DistributedDataParallelKwargs(KwargsHandler):
                 DDPCommunicationHookType.BF16,
             ),
         )
+        if self.comm_state_option and self.comm_hook not in _HOOKS_WITH_STATE:
+            warnings.warn(
+                f"DistributedDataParallelKwargs(comm_hook={str(self.comm_hook)!r}) has no use for "
+                f"comm_state_option={self.comm_state_option!r}, which belongs to the PowerSGD hooks.",
+                stacklevel=3,
+            )
 
     def to_dict(
         self, ignore_keys: Iterable[str] = ("comm_hook", "comm_wrapper", "comm_state_option")
