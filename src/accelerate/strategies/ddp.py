@@ -121,9 +121,7 @@ class _Join(Join):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            with (
-                warnings.catch_warnings()
-            ):  # torch changes the filters of the process for a warning of its own
+            with warnings.catch_warnings():  # torch changes the filters of the whole process
                 super().__exit__(kind, error, trace)
         finally:
             for member, config in self._configs_before:
