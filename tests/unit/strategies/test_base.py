@@ -130,6 +130,31 @@ def test_inductor():
     torch.testing.assert_close(compiled(values), model(values))
 
 
+@pytest.mark.parametrize("plugin", [{}, {"use_regional_compilation": True}], ids=["whole", "regions"])
+def test_compiled_models_compute_in_the_precision(plugin):
+    def gradients(model, backward):
+        output = model(torch.linspace(-1, 1, 6).view(2, 3))
+        backward(output.square().mean())
+        return [output.detach(), *(parameter.grad for parameter in model.parameters())]
+
+    torch._dynamo.utils.counters.clear()
+    plain = Accelerator(cpu=True, mixed_precision="bf16")
+    expected = gradients(plain.prepare(Stack()), plain.backward)
+    plugin = TorchDynamoPlugin(backend="eager", **plugin)
+    accelerator, model = Accelerator(cpu=True, mixed_precision="bf16", dynamo_plugin=plugin), Stack()
+    compiled = accelerator.prepare(model)
+    seen = []
+    compiled.layers[0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    torch.testing.assert_close(gradients(compiled, accelerator.backward), expected, rtol=0, atol=0)
+    assert seen == [torch.bfloat16]
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
+    bare = accelerator.unwrap_model(compiled, keep_torch_compile=False)
+    assert bare is model
+    torch.testing.assert_close(gradients(bare, accelerator.backward)[0], expected[0], rtol=0, atol=0)
+    own = accelerator.unwrap_model(compiled, keep_torch_compile=False, keep_fp32_wrapper=False)
+    assert "forward" not in vars(own)
+
+
 def test_two_accelerators_compile_as_each_was_told():
     first = Accelerator(cpu=True, dynamo_backend="eager").prepare(Stack())
     second = Accelerator(cpu=True, dynamo_backend="no").prepare(Stack())
