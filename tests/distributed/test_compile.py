@@ -1,5 +1,7 @@
 """Models compiled by `prepare`: what they compute, what they are called, what is saved of them."""
 
+import gc
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -147,6 +149,20 @@ def test_what_is_saved_has_the_names_of_the_model_and_loads_again(rank_pool, kin
     assert rank_pool.run(save_and_load, kind, str(tmp_path), timeout=60) == [True, True]
     for folder in ("state", "weights"):
         assert sorted(load_file(tmp_path / folder / "model.safetensors")) == sorted(NAMES)
+
+
+def holders_of_the_group(kind):
+    accelerator, _, model, optimizer = accelerated(kind)
+    train(model, optimizer, accelerator.backward, accelerator.process_index)
+    replica = model._orig_mod if is_compiled_module(model) else model
+    holders = gc.get_referrers(replica.process_group)
+    return [holder is vars(replica) for holder in holders if isinstance(holder, dict) and "reducer" in holder]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_compiling_does_not_keep_the_process_group_alive(rank_pool, kind):
+    """Or its threads would be there when the interpreter goes, and abort the process now and then."""
+    assert rank_pool.run(holders_of_the_group, kind, timeout=60) == [[True], [True]]
 
 
 def accumulated(kind):

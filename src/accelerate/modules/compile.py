@@ -11,6 +11,7 @@ else with the original: parameters, buffers, hooks. The original stays as it is 
 
 import copy
 import sys
+import types
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch import nn
 
 __all__ = [
     "compile_regions",
+    "compile_whole",
     "has_compiled_regions",
     "has_repeated_blocks",
     "is_compiled",
@@ -55,6 +57,20 @@ def is_repeated_blocks(module: nn.Module) -> bool:
 def has_repeated_blocks(module: nn.Module) -> bool:
     """Return whether `module` or anything inside it is a list of modules of one class."""
     return any(is_repeated_blocks(part) for part in module.modules())
+
+
+def compile_whole(module: nn.Module, **compile_kwargs: Any) -> nn.Module:
+    """Return `module` compiled, the arguments being those of `torch.compile`."""
+    compiled: Any = torch.compile(module, **compile_kwargs)
+    # torch gives its functions all attributes of the module, as functools.wraps does. They would keep alive
+    # what the module itself lets go of later, such as a process group.
+    function = vars(compiled).get("forward")
+    while isinstance(function, types.FunctionType):
+        inside = vars(function).get("__wrapped__")
+        for name in vars(module):
+            vars(function).pop(name, None)
+        function = inside
+    return compiled  # type: ignore[no-any-return]
 
 
 def compile_regions(module: nn.Module, **compile_kwargs: Any) -> nn.Module:
@@ -96,7 +112,7 @@ def _compile_regions(
                 if child is not None:
                     result._modules[name] = _compile_regions(child, compile_kwargs, done)
         else:
-            result = torch.compile(module, **compile_kwargs)  # type: ignore[assignment]
+            result = compile_whole(module, **compile_kwargs)
         done[id(module)] = result
     return done[id(module)]
 

@@ -16,7 +16,7 @@ import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from accelerate.modules.compile import compile_regions, is_compiled
+from accelerate.modules.compile import compile_regions, compile_whole, is_compiled
 from accelerate.modules.unwrap import extract_model_from_parallel
 from accelerate.options.enums import DynamoBackend
 from accelerate.options.request import Request
@@ -135,10 +135,7 @@ class Strategy:
         if self.dynamo.use_regional_compilation:
             # Wrappers go around the whole, so that what `unwrap` finds inside of them has compiled blocks.
             return self.wrap(compile_regions(model, **self.dynamo.to_kwargs()), evaluation=evaluation)
-        compiled: Module = torch.compile(  # type: ignore[assignment]  # a module for a module
-            self.wrap(model, evaluation=evaluation), **self.dynamo.to_kwargs()
-        )
-        return compiled
+        return compile_whole(self.wrap(model, evaluation=evaluation), **self.dynamo.to_kwargs())
 
     def _compiles(self, model: Module) -> bool:
         return self.dynamo.backend != DynamoBackend.NO and not is_compiled(model)

@@ -2,6 +2,7 @@ import copy
 import functools
 import pickle
 import types
+import weakref
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 
 from accelerate.modules.compile import (
     compile_regions,
+    compile_whole,
     has_compiled_regions,
     has_repeated_blocks,
     is_compiled,
@@ -144,6 +146,20 @@ def test_a_model_without_blocks_is_compiled_as_a_whole():
     compiled = regions(linear)
     assert is_compiled_module(compiled)
     assert compiled._orig_mod is linear
+
+
+def test_a_compiled_module_keeps_nothing_that_the_module_drops():
+    class Held:
+        pass
+
+    linear = nn.Linear(2, 2)
+    linear.held = Held()
+    compiled = compile_whole(linear, backend="eager")
+    values = torch.randn(1, 2, requires_grad=True)
+    assert torch.equal(compiled(values), linear(values))
+    held = weakref.ref(linear.held)
+    del linear.held
+    assert held() is None
 
 
 def test_what_is_compiled_already_stays_as_it_is(model):
