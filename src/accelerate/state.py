@@ -98,7 +98,8 @@ class PartialState(Current, ProcessHelpers):
 
     Args:
         cpu: use the CPU also where an accelerator is present.
-        kwargs: `backend`, `timeout` and whatever else `torch.distributed.init_process_group` takes.
+        kwargs: `backend`, `timeout` and whatever else `torch.distributed.init_process_group` takes. In a run
+            that was started before, a `timeout` still takes effect, and the others do not.
 
     Raises:
         ConfigurationError: the launcher's environment variables contradict each other.
@@ -115,6 +116,8 @@ class PartialState(Current, ProcessHelpers):
             for mark in ("_from_accelerator", "_use_sagemaker_dp"):
                 kwargs.pop(mark, None)
             self.start(cpu=cpu, **kwargs)
+        elif kwargs.get("timeout") is not None:
+            process_group.set_timeout(kwargs["timeout"])
 
     def __repr__(self) -> str:
         backend = f"  Backend: {self.backend}" if self.backend else ""

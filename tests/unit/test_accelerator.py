@@ -171,7 +171,6 @@ def test_what_is_empty_asks_for_nothing():
         ("ACCELERATE_USE_DEEPSPEED", "true"),
         ("ACCELERATE_USE_MEGATRON_LM", "true"),
         ("ACCELERATE_USE_PARALLELISM_CONFIG", "true"),
-        ("ACCELERATE_DYNAMO_BACKEND", "INDUCTOR"),
     ],
 )
 def test_an_engine_that_the_launcher_asks_for_is_not_ignored(monkeypatch, name, value):

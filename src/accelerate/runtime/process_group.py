@@ -8,6 +8,12 @@ each needs the interpreter's lock to drop its last work. If the interpreter goes
 aborts; if the last reference is dropped by C++ code that has the lock, as a replicated model does when it is
 freed, the process hangs. So the last reference must be Python's, which lets go of the lock, and it must be
 dropped before the interpreter ends. `hold` tells which objects have references, `_held` keeps Python's.
+
+[Note: time-outs]
+A time-out that a user has chosen is meant for the whole run. torch keeps that of
+`init_process_group` for the default group; each later group (`new_group`, a device mesh, an engine's own)
+gets torch's default of its backend, 30 or 10 minutes, which is read from two variables of distributed_c10d
+when the group is made. Setting these reaches every group, whoever makes it and however it was imported.
 """
 
 import atexit
@@ -36,6 +42,7 @@ __all__ = [
     "backend",
     "hold",
     "is_started",
+    "set_timeout",
     "start",
     "stop",
     "wait_for_everyone",
@@ -74,6 +81,11 @@ _meeting_point = _MeetingPoint()
 _holders: "weakref.WeakKeyDictionary[Any, Callable[[Any], None]]" = weakref.WeakKeyDictionary()
 _held: list[dist.ProcessGroup] = []
 
+# What torch gives a new group without a time-out, whatever that of the default group is: [Note: time-outs].
+_TORCH_TIMEOUTS = {
+    name: getattr(dist.distributed_c10d, name) for name in ("default_pg_timeout", "default_pg_nccl_timeout")
+}
+
 
 def is_started() -> bool:
     """Return whether a default process group exists, whoever made it."""
@@ -100,7 +112,8 @@ def start(world: World, backend: str, *, timeout: timedelta | None = None, **kwa
     Args:
         world: who this process is.
         backend: torch.distributed backend, such as "gloo" or "nccl".
-        timeout: time a rank waits for its peers in any collective.
+        timeout: time a rank waits for its peers in any collective, also in groups that are made later
+            without a time-out of their own; torch's time-outs when None.
         kwargs: passed on to `torch.distributed.init_process_group` (`init_method`, `store`, …).
 
     Returns:
@@ -116,9 +129,15 @@ def start(world: World, backend: str, *, timeout: timedelta | None = None, **kwa
     if not is_started():
         _check_backend(backend)
         env.put(world.environment())
-        if timeout is None:
-            timeout = DEFAULT_TIMEOUT.get(backend, _OTHER_TIMEOUT)
-        _join(world, backend=backend, timeout=timeout, **kwargs)
+        _join(
+            world,
+            backend=backend,
+            timeout=timeout or DEFAULT_TIMEOUT.get(backend, _OTHER_TIMEOUT),
+            **kwargs,
+        )
+        _set_timeout_of_new_groups(timeout)
+    elif timeout is not None:
+        set_timeout(timeout)
     world = adopted(world)
     _meeting_point.note(world)
     _stop_at_exit()
@@ -147,6 +166,22 @@ def _join(world: World, **kwargs: Any) -> None:
         dist.init_process_group(**kwargs)
     except (dist.DistNetworkError, dist.DistStoreError) as error:
         raise LaunchError(_explain(world, error)) from error
+
+
+def set_timeout(timeout: timedelta) -> None:
+    """Choose how long collectives wait from now on: in the default group and in groups made later.
+
+    Does nothing when there is no process group. Groups that were made before keep theirs.
+    """
+    if is_started():
+        dist.distributed_c10d._set_pg_timeout(timeout)
+        _set_timeout_of_new_groups(timeout)
+
+
+def _set_timeout_of_new_groups(timeout: timedelta | None) -> None:
+    """Set the variables of [Note: time-outs]; None gives them torch's values."""
+    for name, of_torch in _TORCH_TIMEOUTS.items():
+        setattr(dist.distributed_c10d, name, timeout or of_torch)
 
 
 def _explain(world: World, error: Exception) -> str:
@@ -179,6 +214,8 @@ def stop(group: Any = None) -> None:
     """Leave `group`, or the default process group; does nothing when there is none."""
     if is_started():
         dist.destroy_process_group(group)
+        if not is_started():
+            _set_timeout_of_new_groups(None)
 
 
 def hold(group: dist.ProcessGroup, owner: Any, release: Callable[[Any], None]) -> None:

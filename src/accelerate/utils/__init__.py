@@ -118,6 +118,7 @@ HOMES = {
         "is_xpu_available",
     ],
     "accelerate.modules.compile": [
+        "compile_regions",
         "has_compiled_regions",
         "is_compiled_module",
     ],
@@ -164,6 +165,7 @@ HOMES = {
         "InitProcessGroupKwargs",
         "KwargsHandler",
     ],
+    "accelerate.options.profile": ["ProfileKwargs"],
     "accelerate.options.project": ["ProjectConfiguration"],
     "accelerate.runtime.collectives": [
         "broadcast",
