@@ -4,9 +4,9 @@
 
 Every operation alternates with its floor in the same processes. `--reference` names the interpreter of
 another environment with its own package `accelerate`, whose rounds alternate with ours. Shown are counts (our
-headers apart), CPU time, and wall time as median and as the best tenth: ranks that share few cores mostly
-wait for each other, and the best tenth is nearer to what the operation itself takes. The goal is for the wall
-time over that of the floor.
+headers apart), CPU time, and wall time as median and best tenth: ranks that share cores with others
+mostly wait for each other, and the best tenth is nearer to what the operation itself takes. The goal is for
+the wall time over that of the floor.
 """
 
 import argparse
@@ -163,7 +163,7 @@ def nested(tensors: list[Any]) -> dict[str, Any]:
 
 @contextmanager
 def counted() -> Iterator[list[str]]:
-    """List the outermost functions of torch.distributed that are called to send something; and headers."""
+    """List the outermost functions of torch.distributed that send something, and our headers."""
     import torch.distributed as dist
 
     places: list[tuple[Any, str, str]] = [(dist, name, name) for name in SENDING if hasattr(dist, name)]

@@ -2,9 +2,9 @@
 
     python benchmarks/small_calls.py [--reference /path/to/another/environment/bin/python]
 
-`--reference` names an interpreter whose environment holds another implementation of the interface, for
-instance the original one; it is measured in turn with ours. Each number is the best of many repeats, since
-everything that disturbs such a call makes it longer.
+`--reference` names an interpreter whose environment holds another implementation of the interface, such as
+the original one; it is measured in turn with ours. Each number is the best of many repeats, since everything
+that disturbs such a call makes it longer.
 """
 
 import argparse

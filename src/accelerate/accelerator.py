@@ -5,9 +5,10 @@ the constructor.
 """
 
 import gc
+import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -22,6 +23,7 @@ from torch.utils.hooks import RemovableHandle
 from accelerate import checkpointing
 from accelerate.checkpoint import files
 from accelerate.compat import env
+from accelerate.data.evenness import even_batches as override_even_batches
 from accelerate.data.prepare import prepare_data_loader
 from accelerate.errors import ConfigurationError
 from accelerate.logging import get_logger
@@ -31,8 +33,10 @@ from accelerate.optimizer import AcceleratedOptimizer, owners
 from accelerate.options import request as requests
 from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.data import DataLoaderConfiguration
-from accelerate.options.enums import DistributedType, PrecisionType, RNGType
+from accelerate.options.dynamo import TorchDynamoPlugin
+from accelerate.options.enums import DistributedType, DynamoBackend, PrecisionType, RNGType
 from accelerate.options.handlers import AutocastKwargs, KwargsHandler
+from accelerate.options.profile import ProfileKwargs
 from accelerate.options.project import ProjectConfiguration
 from accelerate.options.request import NOT_GIVEN, Request
 from accelerate.precision.select import select as select_precision
@@ -51,7 +55,8 @@ from accelerate.state import (
 )
 from accelerate.strategies.base import Objects
 from accelerate.strategies.select import select as select_strategy
-from accelerate.training.metrics import truncate
+from accelerate.training.metrics import truncate, truncate_full
+from accelerate.training.profiling import recorded
 from accelerate.training.window import AccumulationWindow
 
 __all__ = ["Accelerator"]
@@ -64,6 +69,7 @@ T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 T4 = TypeVar("T4")
 T5 = TypeVar("T5")
+ModelT = TypeVar("ModelT", bound=Module)
 Parameters = torch.Tensor | Iterable[torch.Tensor]
 
 # Arguments of the interface whose engines this version does not have yet.
@@ -73,10 +79,13 @@ _ABSENT = (
     "torch_tp_plugin",
     "megatron_lm_plugin",
     "log_with",
-    "dynamo_backend",
-    "dynamo_plugin",
     "deepspeed_plugins",
     "parallelism_config",
+)
+
+_UNEVEN_WINDOWS = (
+    "join_uneven_inputs with gradient_accumulation_steps={0}: the last batch of a rank ends its window. "
+    "Unless each rank's number of batches is a multiple of {0}, some ranks wait for others in vain."
 )
 
 
@@ -99,9 +108,13 @@ class Accelerator(ProcessHelpers):
         project_config: the same with more settings.
         gradient_accumulation_plugin: accumulation with more settings; not together with the steps.
         step_scheduler_with_optimizer: let schedulers follow the optimizer's steps.
-        kwargs_handlers: options for the process group, DistributedDataParallel, autocast and gradient scaler.
+        kwargs_handlers: options for the process group, for DistributedDataParallel and for other objects
+            of torch, at most one of each class.
+        dynamo_backend: compile prepared models with this backend of `torch.compile`; by default what the
+            launcher asked for, else not at all.
+        dynamo_plugin: the same with more settings; not together with the backend.
         deepspeed_plugin, fsdp_plugin, torch_tp_plugin, megatron_lm_plugin, deepspeed_plugins,
-            parallelism_config, log_with, dynamo_backend, dynamo_plugin: not available in this version.
+            parallelism_config, log_with: not available in this version.
 
     Raises:
         ConfigurationError: arguments contradict each other or cannot be had here (a ValueError).
@@ -140,8 +153,8 @@ class Accelerator(ProcessHelpers):
         gradient_accumulation_plugin: GradientAccumulationPlugin | None = None,
         step_scheduler_with_optimizer: bool = True,
         kwargs_handlers: list[KwargsHandler] | None = None,
-        dynamo_backend: Any = None,
-        dynamo_plugin: Any = None,
+        dynamo_backend: DynamoBackend | str | None = None,
+        dynamo_plugin: TorchDynamoPlugin | None = None,
         deepspeed_plugins: Any = None,
         parallelism_config: Any = None,
     ) -> None:
@@ -158,7 +171,8 @@ class Accelerator(ProcessHelpers):
             dataloader=requests.dataloader_configuration(split_batches, dataloader_config),
             project=requests.project_configuration(project_dir, project_config),
             rng_types=("generator",) if rng_types is None else tuple(rng_types),
-            **requests.sort_handlers(kwargs_handlers),  # type: ignore[arg-type]
+            dynamo=requests.dynamo_plugin(dynamo_backend, dynamo_plugin),
+            **requests.sort_handlers(kwargs_handlers),
         )
         self._set_up(request)
 
@@ -166,7 +180,9 @@ class Accelerator(ProcessHelpers):
         group = request.process_group.to_kwargs() if request.process_group is not None else {}
         forget_ended_training()
         is_first = not is_initialized()
-        self.state = set_up_training(request.mixed_precision, cpu=request.cpu, **group)
+        self.state = set_up_training(
+            request.mixed_precision, cpu=request.cpu, dynamo_plugin=request.dynamo, **group
+        )
         try:
             self._precision = select_precision(
                 self.state.mixed_precision, current.kind, autocast=request.autocast, scaler=request.scaler
@@ -187,6 +203,7 @@ class Accelerator(ProcessHelpers):
         self.init_handler = request.process_group
         self.autocast_handler = request.autocast
         self.scaler_handler = request.scaler
+        self.profile_handler = request.profile
         self.scaler = self._precision.scaler
         self.native_amp = self._precision.name in ("fp16", "bf16")
         self.trackers: list[Any] = []
@@ -434,16 +451,13 @@ class Accelerator(ProcessHelpers):
         return True
 
     def _is_placed(self, model: Module, place: bool) -> bool:
-        device_map = getattr(model, "hf_device_map", None)
-        if device_map is not None and len(device_map) > 1:
-            if self.verify_device_map(model):
-                raise ConfigurationError(
-                    "You can't train a model that has been loaded with `device_map='auto'` in any "
-                    "distributed mode. Start one process with `accelerate launch --num_processes 1`, or load "
-                    "the model without a device map."
-                )
-            return False
-        return place
+        if self.verify_device_map(model):
+            raise ConfigurationError(
+                "You can't train a model that has been loaded with `device_map='auto'` in any distributed "
+                "mode. Start one process with `accelerate launch --num_processes 1`, or load the model "
+                "without a device map."
+            )
+        return place and len(getattr(model, "hf_device_map", None) or ()) <= 1
 
     def verify_device_map(self, model: Module) -> bool:
         """Return whether some part of `model` is spread over devices although several processes train."""
@@ -454,7 +468,9 @@ class Accelerator(ProcessHelpers):
         )
 
     def _register_model(self, module: Module, model: Module) -> Module:
-        self._models.append(model if self._strategy.traits.lists_wrapped_model else module)
+        # A model that the user has compiled is listed as what is inside, for the names in checkpoints.
+        is_listed = self._strategy.traits.lists_wrapped_model
+        self._models.append(model if is_listed else self._strategy.unwrap(module))
         return _marked(model)
 
     def prepare_model(
@@ -659,6 +675,49 @@ class Accelerator(ProcessHelpers):
         """
         return self._precision.autocast(autocast_handler or self.autocast_handler)
 
+    @contextmanager
+    def join_uneven_inputs(
+        self, joinables: Sequence[Any], even_batches: bool | None = None
+    ) -> Iterator[None]:
+        """Let ranks run out of batches at different times inside the block, without waiting for each other.
+
+        A rank that leaves the block early takes part in the others' communication until all have left; then
+        all have the same weights. One pass over the data goes into a block. Collectives other than those of
+        the models would still wait. In one process the block does nothing.
+
+        Args:
+            joinables: the prepared models that are trained in the block; optimizers only if they communicate.
+            even_batches: setting of all prepared loaders in the block; None leaves it.
+
+        Raises:
+            ConfigurationError: no model is in `joinables`, or something that was not prepared.
+        """
+        if not self._strategy.traits.supports_join:
+            if self.use_distributed and self.is_main_process:
+                warnings.warn(f"join_uneven_inputs has no effect with {self.distributed_type}.", stacklevel=3)
+            yield
+            return
+        if accumulation.num_steps > 1 and self.is_main_process:
+            warnings.warn(_UNEVEN_WINDOWS.format(accumulation.num_steps), stacklevel=3)
+        with override_even_batches(self._dataloaders, even_batches), self._strategy.join(joinables):
+            yield
+
+    def profile(
+        self, profile_handler: ProfileKwargs | None = None
+    ) -> AbstractContextManager[torch.profiler.profile]:
+        """Return a context that records what the block does, and gives the profiler.
+
+        Afterwards each rank that recorded writes `profile_<rank>.json`, a trace for chrome://tracing, into
+        the handler's `output_trace_dir`, if it names one.
+
+        Args:
+            profile_handler: what is recorded; by default what the constructor was given, else everything.
+
+        Raises:
+            ConfigurationError: an activity or the schedule is not understood.
+        """
+        return recorded(profile_handler or self.profile_handler or ProfileKwargs(), self.process_index)
+
     def set_trigger(self) -> None:
         """Raise a flag on this rank, for `check_trigger` on all ranks to see."""
         self.flag_tensor = torch.ones(1, dtype=torch.int64, device=self.device)
@@ -686,22 +745,18 @@ class Accelerator(ProcessHelpers):
         Returns:
             What `gather` (or `gather_object`) gives, with each sample of the dataset exactly once.
         """
-        if not current.ensure().use_distributed:
-            return input_data  # one process fills up nothing
         leaves = [] if use_gather_object else flatten(input_data)[0]
         # A rank whose list is empty must take the same way as one that has objects in it.
         as_objects = not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves)
         gathered = (collectives.gather_object if as_objects else collectives.gather)(input_data)
-        if not accumulation.end_of_dataloader or accumulation.remainder == 0:
+        loader = accumulation.active_loader
+        if loader is None or not loader.end_of_dataloader:
             return gathered
-        if accumulation.remainder < 0:
-            logger.info(
-                "The loader's dataset has no length: `gather_for_metrics` keeps all gathered samples."
-            )
-            return gathered
-        if as_objects:
-            return gathered[: accumulation.remainder]
-        return truncate(gathered, input_data, accumulation.remainder)
+        if loader.remainder < 0:
+            logger.info("The last batch is dropped or of unknown size: all gathered samples are kept.")
+        if not self.use_distributed:
+            return truncate_full(gathered, loader.total_batch_size, loader.remainder)
+        return truncate(gathered, input_data, loader.remainder)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
         """Sum or average tensors over all ranks, on every rank; see `accelerate.utils.reduce`."""
@@ -714,8 +769,8 @@ class Accelerator(ProcessHelpers):
         return collectives.pad_across_processes(tensor, dim=dim, pad_index=pad_index, pad_first=pad_first)
 
     def unwrap_model(
-        self, model: Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
-    ) -> Module:
+        self, model: ModelT, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
+    ) -> ModelT:
         """Return the user's module behind a prepared one.
 
         Args:
@@ -723,7 +778,7 @@ class Accelerator(ProcessHelpers):
             keep_fp32_wrapper: leave the forward pass as the precision has made it.
             keep_torch_compile: keep the compiled module around it.
         """
-        module: Module = extract_model_from_parallel(model, keep_fp32_wrapper, keep_torch_compile)
+        module: ModelT = extract_model_from_parallel(model, keep_fp32_wrapper, keep_torch_compile)
         return module
 
     # ---- saving and loading --------------------------------------------------------------------------------
@@ -896,7 +951,8 @@ class Accelerator(ProcessHelpers):
             registry.clear()
         self.step = 0
         gc.collect()  # wrappers and hooks refer to each other
-        current.ensure().kind.empty_cache()
+        if current.started:
+            current.kind.empty_cache()
         return [None] * len(objects)
 
     def clear(self, *objects: Any) -> list[Any]:

@@ -58,9 +58,6 @@ class AcceleratedScheduler:
             self.scheduler.step(*args, **kwargs)
             return
         if not accumulation.sync_gradients:
-            if accumulation.adjust_scheduler:
-                # torch warns when a scheduler seems to run ahead of its optimizer; it counts calls to do so.
-                self.scheduler._step_count += 1
             return
         for optimizer in self.optimizers:
             if optimizer.step_was_skipped:

@@ -2,7 +2,8 @@
 
 Precedence, in one place: precision is argument, else environment, else "no"; accumulation steps are the
 plugin's, else the environment's, else the argument's; the CPU is asked for by argument or environment; the
-project folder is the configuration's, else the argument's.
+project folder is the configuration's, else the argument's; each field of the dynamo plugin is the
+argument's, else the environment's.
 """
 
 import warnings
@@ -14,7 +15,8 @@ from typing import Any, TypeVar
 from accelerate.errors import ConfigurationError, EnvironmentVariableError
 from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.data import DataLoaderConfiguration
-from accelerate.options.enums import RNGType
+from accelerate.options.dynamo import TorchDynamoPlugin
+from accelerate.options.enums import DynamoBackend, RNGType
 from accelerate.options.handlers import (
     AutocastKwargs,
     DistributedDataParallelKwargs,
@@ -22,6 +24,7 @@ from accelerate.options.handlers import (
     InitProcessGroupKwargs,
     KwargsHandler,
 )
+from accelerate.options.profile import ProfileKwargs
 from accelerate.options.project import ProjectConfiguration
 
 __all__ = [
@@ -29,6 +32,7 @@ __all__ = [
     "Request",
     "accumulation_plugin",
     "dataloader_configuration",
+    "dynamo_plugin",
     "project_configuration",
     "refuse_absent",
     "sort_handlers",
@@ -58,6 +62,8 @@ class Request:
     process_group: InitProcessGroupKwargs | None = None
     autocast: AutocastKwargs | None = None
     scaler: GradScalerKwargs | None = None
+    profile: ProfileKwargs | None = None
+    dynamo: TorchDynamoPlugin = field(default_factory=lambda: TorchDynamoPlugin(backend=DynamoBackend.NO))
 
 
 # Variables by which a launcher asks for an engine that this version does not have yet.
@@ -67,7 +73,6 @@ _ABSENT_ENGINES = (
     "ACCELERATE_USE_MEGATRON_LM",
     "ACCELERATE_USE_PARALLELISM_CONFIG",
 )
-_DYNAMO_BACKEND = "ACCELERATE_DYNAMO_BACKEND"
 
 
 def refuse_absent(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> None:
@@ -87,8 +92,6 @@ def refuse_absent(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> N
         )
     wanted = {name: environ.get(name, "") for name in _ABSENT_ENGINES}
     found = [f"{name}={value}" for name, value in wanted.items() if value.strip().lower() in ("1", "true")]
-    if _asks(environ.get(_DYNAMO_BACKEND)):
-        found.append(f"{_DYNAMO_BACKEND}={environ[_DYNAMO_BACKEND]}")
     if found:
         raise EnvironmentVariableError(
             f"{', '.join(found)} in the environment: not available in this version. Unset it, or start with "
@@ -97,6 +100,7 @@ def refuse_absent(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> N
 
 
 def _asks(value: Any) -> bool:
+    value = getattr(value, "backend", value)  # a TorchDynamoPlugin may say "no", too
     return value is not None and str(value).strip().lower() not in ("", "no", "[]", "{}")
 
 
@@ -106,17 +110,24 @@ _HANDLER_FIELDS: dict[type[KwargsHandler], str] = {
     InitProcessGroupKwargs: "process_group",
     AutocastKwargs: "autocast",
     GradScalerKwargs: "scaler",
+    ProfileKwargs: "profile",
+}
+
+# handler class -> the argument of Accelerator that takes it
+_ARGUMENTS: dict[type[KwargsHandler], str] = {
+    GradientAccumulationPlugin: "gradient_accumulation_plugin",
+    TorchDynamoPlugin: "dynamo_plugin",
 }
 
 
-def sort_handlers(handlers: Iterable[KwargsHandler] | None) -> dict[str, KwargsHandler]:
+def sort_handlers(handlers: Iterable[KwargsHandler] | None) -> dict[str, Any]:
     """Return the handlers by the field of `Request` that each fills.
 
     Raises:
         AssertionError: an element is no KwargsHandler (callers of the interface catch this type).
         ConfigurationError: two of one class, or a class that this version does not know.
     """
-    sorted_handlers: dict[str, KwargsHandler] = {}
+    sorted_handlers: dict[str, Any] = {}
     for handler in handlers or ():
         if not isinstance(handler, KwargsHandler):
             raise AssertionError(
@@ -125,17 +136,37 @@ def sort_handlers(handlers: Iterable[KwargsHandler] | None) -> dict[str, KwargsH
             )
         name = next((name for kind, name in _HANDLER_FIELDS.items() if isinstance(handler, kind)), None)
         if name is None:
-            known = ", ".join(kind.__name__ for kind in _HANDLER_FIELDS)
-            raise ConfigurationError(
-                f"kwargs_handlers holds a {type(handler).__name__}, which is not available in this version; "
-                f"it has {known}."
-            )
+            raise ConfigurationError(_out_of_place(handler))
         if name in sorted_handlers:
             raise ConfigurationError(
                 f"kwargs_handlers holds two {type(handler).__name__}; pass one with all the settings."
             )
         sorted_handlers[name] = handler
     return sorted_handlers
+
+
+def _out_of_place(handler: KwargsHandler) -> str:
+    argument = _ARGUMENTS.get(type(handler))
+    if argument is not None:
+        return f"kwargs_handlers holds {handler!r}: pass it as Accelerator({argument}=...)."
+    known = ", ".join(kind.__name__ for kind in _HANDLER_FIELDS)
+    return (
+        f"kwargs_handlers holds a {type(handler).__name__}, which is not available in this version; "
+        f"it has {known}."
+    )
+
+
+def dynamo_plugin(backend: DynamoBackend | str | None, plugin: TorchDynamoPlugin | None) -> TorchDynamoPlugin:
+    """Settle whether and how models are compiled.
+
+    Raises:
+        ConfigurationError: both were given, or `backend` names none.
+    """
+    if backend is not None and plugin is not None:
+        raise ConfigurationError(
+            f"dynamo_backend={str(backend)!r} and dynamo_plugin={plugin!r} were both passed: pass one."
+        )
+    return plugin or TorchDynamoPlugin(backend=backend)  # type: ignore[arg-type]  # None: the environment's
 
 
 def accumulation_plugin(

@@ -1,6 +1,19 @@
 """Every side effect on torch.distributed's default process group: start and stop.
 
 Called by the start of the current run and by `end_training`; every rank calls each function.
+
+[Note: the last reference]
+A gloo group has threads. They end with the last reference to the group, not with `destroy_process_group`, and
+each needs the interpreter's lock to drop its last work. If the interpreter goes down meanwhile, the process
+aborts; if the last reference is dropped by C++ code that has the lock, as a replicated model does when it is
+freed, the process hangs. So the last reference must be Python's, which lets go of the lock, and it must be
+dropped before the interpreter ends. `hold` tells which objects have references, `_held` keeps Python's.
+
+[Note: time-outs]
+A time-out that a user has chosen is meant for the whole run. torch keeps that of
+`init_process_group` for the default group; each later group (`new_group`, a device mesh, an engine's own)
+gets torch's default of its backend, 30 or 10 minutes, which is read from two variables of distributed_c10d
+when the group is made. Setting these reaches every group, whoever makes it and however it was imported.
 """
 
 import atexit
@@ -30,6 +43,7 @@ __all__ = [
     "backend",
     "hold",
     "is_started",
+    "set_timeout",
     "start",
     "stop",
 ]
@@ -63,8 +77,14 @@ class _MeetingPoint:
 
 
 _meeting_point = _MeetingPoint()
-# What keeps the group's threads alive -> what makes it let go, and returns Python's handle on the group.
-_holders: "weakref.WeakKeyDictionary[Any, Callable[[Any], object]]" = weakref.WeakKeyDictionary()
+# What has a reference to a group -> what makes it let go of it.
+_holders: "weakref.WeakKeyDictionary[Any, Callable[[Any], None]]" = weakref.WeakKeyDictionary()
+_held: list[dist.ProcessGroup] = []
+
+# What torch gives a new group without a time-out, whatever that of the default group is: [Note: time-outs].
+_TORCH_TIMEOUTS = {
+    name: getattr(dist.distributed_c10d, name) for name in ("default_pg_timeout", "default_pg_nccl_timeout")
+}
 
 
 def is_started() -> bool:
@@ -92,7 +112,8 @@ def start(world: World, backend: str, *, timeout: timedelta | None = None, **kwa
     Args:
         world: who this process is.
         backend: torch.distributed backend, such as "gloo" or "nccl".
-        timeout: time a rank waits for its peers in any collective.
+        timeout: time a rank waits for its peers in any collective, also in groups that are made later
+            without a time-out of their own; torch's time-outs when None.
         kwargs: passed on to `torch.distributed.init_process_group` (`init_method`, `store`, …).
 
     Returns:
@@ -103,12 +124,20 @@ def start(world: World, backend: str, *, timeout: timedelta | None = None, **kwa
         LaunchError: the port is in use, or the other ranks cannot be reached.
     """
     install_excepthook()
+    if not _holders:
+        _held.clear()
     if not is_started():
         _check_backend(backend)
         env.put(world.environment())
-        if timeout is None:
-            timeout = DEFAULT_TIMEOUT.get(backend, _OTHER_TIMEOUT)
-        _join(world, backend=backend, timeout=timeout, **kwargs)
+        _join(
+            world,
+            backend=backend,
+            timeout=timeout or DEFAULT_TIMEOUT.get(backend, _OTHER_TIMEOUT),
+            **kwargs,
+        )
+        _set_timeout_of_new_groups(timeout)
+    elif timeout is not None:
+        set_timeout(timeout)
     world = adopted(world)
     _meeting_point.note(world)
     _stop_at_exit()
@@ -119,7 +148,8 @@ def _check_backend(backend: str) -> None:
     names = [part.rpartition(":")[2] for part in backend.split(",")]  # such as "cpu:gloo,cuda:nccl"
     missing = [name for name in names if not dist.is_backend_available(name)]
     if missing:
-        there = [name for name in dist.Backend.backend_list if dist.is_backend_available(name)]
+        candidates = ("gloo", "nccl", "xccl", "mpi", "ucc")
+        there = [name for name in candidates if dist.is_backend_available(name)]
         raise ConfigurationError(
             f"backend={backend!r}: torch has no {missing[0]!r} here; it has {', '.join(there)}. Leave the "
             "backend out to get the one that suits the device."
@@ -138,9 +168,25 @@ def _join(world: World, **kwargs: Any) -> None:
         raise LaunchError(_explain(world, error)) from error
 
 
+def set_timeout(timeout: timedelta) -> None:
+    """Choose how long collectives wait from now on: in the default group and in groups made later.
+
+    Does nothing when there is no process group. Groups that were made before keep theirs.
+    """
+    if is_started():
+        dist.distributed_c10d._set_pg_timeout(timeout)
+        _set_timeout_of_new_groups(timeout)
+
+
+def _set_timeout_of_new_groups(timeout: timedelta | None) -> None:
+    """Set the variables of [Note: time-outs]; None gives them torch's values."""
+    for name, of_torch in _TORCH_TIMEOUTS.items():
+        setattr(dist.distributed_c10d, name, timeout or of_torch)
+
+
 def _explain(world: World, error: Exception) -> str:
-    where = f"{world.address or '127.0.0.1'}:{world.port}"
-    if "EADDRINUSE" in str(error) or "address already in use" in str(error).lower():
+    where, reason = f"{world.address or '127.0.0.1'}:{world.port}", str(error).rstrip(".")
+    if "EADDRINUSE" in reason or "address already in use" in reason.lower():
         return (
             f"Rank 0 cannot listen on {where}: the port is in use, probably by another run. Set "
             "MASTER_PORT to a free port on every rank, or start with `accelerate launch`, which takes a free "
@@ -148,11 +194,11 @@ def _explain(world: World, error: Exception) -> str:
         )
     if world.is_main:
         return (
-            f"Rank 0 of {world.size} waited for the others at {where}: {error}. Check that every rank was "
+            f"Rank 0 of {world.size} waited for the others at {where}: {reason}. Check that every rank was "
             "started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE."
         )
     return (
-        f"Rank {world.rank} of {world.size} cannot reach rank 0 at {where}: {error}. Check that "
+        f"Rank {world.rank} of {world.size} cannot reach rank 0 at {where}: {reason}. Check that "
         "rank 0 was started, and that MASTER_ADDR and MASTER_PORT are the same on every rank and can be "
         "reached from here."
     )
@@ -163,17 +209,21 @@ def stop(group: Any = None) -> None:
     if is_started():
         header.close(group)
         dist.destroy_process_group(group)
+        if not is_started():
+            _set_timeout_of_new_groups(None)
 
 
-def hold(owner: Any, release: Callable[[Any], object]) -> None:
-    """Note that `owner` keeps the process group alive beyond `stop`, as a replicated model does.
+def hold(group: dist.ProcessGroup, owner: Any, release: Callable[[Any], None]) -> None:
+    """Note that C++ code behind `owner` has a reference to `group`, as a replicated model does.
 
     Args:
+        group: it lives until the interpreter exits, or a group is started when no owner is left.
         owner: any object; it is not kept alive.
-        release: called with `owner` when the interpreter exits: makes it drop the group, and returns
-            Python's handle on it.
+        release: called with `owner` when the interpreter exits, to make it let go of the group.
     """
     _holders[owner] = release
+    if not any(known is group for known in _held):
+        _held.append(group)
 
 
 @functools.cache
@@ -182,18 +232,14 @@ def _stop_at_exit() -> None:
 
 
 def _end_threads() -> None:
-    """Leave the group at interpreter exit so that no thread of it is left.
-
-    A gloo thread that drops its last work while the interpreter goes down aborts the process. The threads
-    end with the last reference to the group, and that must be Python's: only then does torch let go of the
-    interpreter's lock while it waits for them.
-    """
+    """Leave the group at interpreter exit so that no thread of it is left: [Note: the last reference]."""
     if getattr(sys, "last_type", None) is not None:
         # Peers may still wait inside a collective, so that only a clean run may be closed. Let the threads
         # that have nothing to wait for have the lock, so that the exit status stays that of the exception.
         time.sleep(_GRACE)
         return
-    handles = [release(owner) for owner, release in list(_holders.items())]
+    for owner, release in list(_holders.items()):
+        release(owner)
     stop()
     _meeting_point.store = None
-    handles.clear()
+    _held.clear()

@@ -1,7 +1,6 @@
 """Divide a collection among the ranks. Called by `split_between_processes` of the states and the facade.
 
-Pure: the caller gives rank and size; only padding of tensors needs to know nothing else, since every
-rank holds the same collection.
+Pure: the caller gives rank and size, and every rank holds the same collection.
 """
 
 from collections.abc import Mapping

@@ -127,6 +127,7 @@ HOMES = {
         "slice_tensors",
     ],
     "accelerate.modules.compile": [
+        "compile_regions",
         "has_compiled_regions",
         "is_compiled_module",
     ],
@@ -166,6 +167,7 @@ HOMES = {
         "InitProcessGroupKwargs",
         "KwargsHandler",
     ],
+    "accelerate.options.profile": ["ProfileKwargs"],
     "accelerate.options.project": ["ProjectConfiguration"],
     "accelerate.runtime.collectives": [
         "broadcast",

@@ -134,6 +134,7 @@ from accelerate.modules.batch import (
     slice_tensors as slice_tensors,
 )
 from accelerate.modules.compile import (
+    compile_regions as compile_regions,
     has_compiled_regions as has_compiled_regions,
     is_compiled_module as is_compiled_module,
 )
@@ -181,6 +182,9 @@ from accelerate.options.handlers import (
     InitProcessGroupKwargs as InitProcessGroupKwargs,
     KwargsHandler as KwargsHandler,
 )
+from accelerate.options.profile import (
+    ProfileKwargs as ProfileKwargs,
+)
 from accelerate.options.project import (
     ProjectConfiguration as ProjectConfiguration,
 )
@@ -222,6 +226,7 @@ __all__ = [
     "OPTIMIZER_NAME",
     "PROFILE_PATTERN_NAME",
     "PrecisionType",
+    "ProfileKwargs",
     "ProjectConfiguration",
     "RNGType",
     "RNG_STATE_NAME",
@@ -249,6 +254,7 @@ __all__ = [
     "clean_state_dict_for_safetensors",
     "clear_environment",
     "compare_versions",
+    "compile_regions",
     "concatenate",
     "convert_bytes",
     "convert_dict_to_env_variables",
