@@ -460,13 +460,13 @@ class Recorder(logging.Handler):
 
 
 def comes_late() -> list[str]:
-    rank, _ = join(SHORT)
+    rank, _ = join(timedelta(seconds=5))
     recorder = Recorder()
     logging.getLogger("accelerate.runtime.whereabouts").addHandler(recorder)
     try:
         gather(ones(1))
         if rank == 1:
-            time.sleep(2.3)
+            time.sleep(4)
         gather(ones(1))
     finally:
         logging.getLogger("accelerate.runtime.whereabouts").removeHandler(recorder)
@@ -478,7 +478,7 @@ def test_a_long_wait_is_told_once_by_one_rank(rank_pool: RankPool) -> None:
     assert late == third == []
     (message,) = first
     assert re.match(
-        r"gather number 2 at \S+test_header.py:\d+ has waited 2 s\. rank 1 is not here: ", message
+        r"gather number 2 at \S+test_header.py:\d+ has waited [23] s\. rank 1 is not here: ", message
     )
 
 

@@ -110,9 +110,9 @@ def _advice(reports: Sequence[Report]) -> str:
     if len({(report.label, report.number) for report in reports}) > 1:
         return (
             "Every rank has to make the same calls in the same order, with the same arguments: look for a "
-            f"condition that holds on some ranks only. {end}"
+            f"condition that holds on some ranks only.\n{end}"
         )
     return (
         "Every rank has to pass the same structure (keys also in order), shapes and dtypes: "
-        f"`pad_across_processes` makes tensors equally long, `gather_object` takes anything. {end}"
+        f"`pad_across_processes` makes tensors equally long, `gather_object` takes anything.\n{end}"
     )

@@ -150,8 +150,8 @@ def split_flat(flat: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
     """
     if len(shapes) == 1:
         return [flat.view(shapes[0])]
-    parts = torch.split_with_sizes(flat, [shape.numel() for shape in shapes])
-    return [part.view(shape).clone() for part, shape in zip(parts, shapes, strict=True)]
+    parts: Any = torch.split_with_sizes_copy(flat, [shape.numel() for shape in shapes])
+    return [part if len(shape) == 1 else part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 REDUCTIONS = {

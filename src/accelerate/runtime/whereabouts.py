@@ -239,8 +239,10 @@ class NoticeBoard:
 
 
 def _own_connection(store: Any) -> Any:
-    clone = getattr(store, "clone", None)  # torch 2.8
-    return store if clone is None else clone()
+    try:
+        return store.clone()
+    except (AttributeError, RuntimeError):  # an older torch, or a store that cannot be cloned
+        return store
 
 
 def absence(rank: int, mine: Note, notes: Mapping[int, Note | None] | None, seconds: float) -> str:
@@ -267,10 +269,10 @@ def absence(rank: int, mine: Note, notes: Mapping[int, Note | None] | None, seco
             f"{mine.call} has failed on rank {rank} after {seconds:.1f} s.",
             *(f"  {line}" for line in lines),
             f"  This rank, {rank}, is in {mine.call}.",
-            "Every rank has to make the same calls in the same order, each within the others' time-out: "
-            "look for a condition that holds on some ranks only, and for work that takes one rank longer: "
-            "`InitProcessGroupKwargs(timeout=...)` sets the time-out. The process group cannot be used any "
-            "more: this run cannot continue.",
+            "Every rank has to make the same calls in the same order, each within the others' time-out: look "
+            "for a condition that holds on some ranks only, and for work that takes one rank longer "
+            "(`InitProcessGroupKwargs(timeout=...)` sets the time-out).",
+            "The process group cannot be used any more: this run cannot continue.",
         ]
     )
 

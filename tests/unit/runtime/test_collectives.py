@@ -161,3 +161,33 @@ def test_a_dtype_without_the_reduction_is_refused_before_anything_is_sent():
 @pytest.mark.parametrize("operation", ["gather", "reduce", "broadcast", "pad_across_processes"])
 def test_without_tensors_nothing_is_sent(operation):
     assert getattr(of_two(), operation)({"a": [], "b": ()}) == {"a": [], "b": ()}
+
+
+class Backend:
+    """Stands for torch.distributed with a group of some backend; notes the barriers."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.barriers: list[list[int] | None] = []
+
+    def get_backend(self, group: None) -> str:
+        return self.name
+
+    def barrier(self, group: None, device_ids: list[int] | None) -> None:
+        self.barriers.append(device_ids)
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "told"),
+    [
+        ("nccl", "cuda:1", [1]),
+        ("gloo", "cuda:1", None),
+        ("gloo", "cpu", None),
+        ("cpu:gloo,cuda:nccl", "cuda:0", [0]),
+    ],
+)
+def test_a_barrier_tells_the_device_where_the_backend_would_guess_it(monkeypatch, backend, device, told):
+    fake = Backend(backend)
+    monkeypatch.setattr(rank_group, "dist", fake)
+    RankGroup(size=2, rank=1, device=torch.device(device)).barrier()
+    assert fake.barriers == [told]

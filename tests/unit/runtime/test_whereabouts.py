@@ -166,6 +166,15 @@ def test_a_rank_reads_only_the_notes_of_its_group(boards):
     assert "rank 2 is not here" in text
 
 
+def test_a_store_that_cannot_be_cloned_is_used_itself():
+    class Plain(dist.Store):
+        pass
+
+    store = Plain()
+    assert whereabouts._own_connection(store) is store
+    assert whereabouts._own_connection(dist.HashStore()) is not None
+
+
 class Gone:
     """A store whose process has ended."""
 
