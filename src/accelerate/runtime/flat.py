@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -32,6 +32,9 @@ __all__ = [
 ]
 
 Key = TypeVar("Key", bound=Hashable)
+
+# Declared to return nothing.
+_split_copy: Callable[..., tuple[Tensor, ...]] = torch.split_with_sizes_copy
 
 _PLAIN = frozenset(
     {
@@ -109,7 +112,7 @@ class MovePlan:
 
         They are views, or contiguous copies with memory of their own.
         """
-        split: Callable[..., Any] = torch.split_with_sizes_copy if copy else torch.split_with_sizes
+        split = _split_copy if copy else torch.split_with_sizes
         leaves = [rows] * len(self.dtypes)
         for segment in self.segments:
             window = rows[:, segment.start : segment.stop]
@@ -150,7 +153,7 @@ def split_flat(flat: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
     """
     if len(shapes) == 1:
         return [flat.view(shapes[0])]
-    parts: Any = torch.split_with_sizes_copy(flat, [shape.numel() for shape in shapes])
+    parts = _split_copy(flat, [shape.numel() for shape in shapes])
     return [part if len(shape) == 1 else part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
