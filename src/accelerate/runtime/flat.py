@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -33,8 +33,8 @@ __all__ = [
 
 Key = TypeVar("Key", bound=Hashable)
 
-# Declared to return nothing.
-_split_copy: Callable[..., tuple[Tensor, ...]] = torch.split_with_sizes_copy
+# torch declares that it returns nothing.
+_split_copy: Any = torch.split_with_sizes_copy
 
 _PLAIN = frozenset(
     {

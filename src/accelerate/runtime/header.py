@@ -150,6 +150,7 @@ class GlooChannel(Channel):
         store = PrefixStore(f"accelerate/header/{self._name}", default_store())
         if self.rank == 0:
             store.set("word", secrets.token_hex(8))
+        store.wait(["word"], self._timeout)
         word = store.get("word").decode()
         try:
             self._gloo = dist.ProcessGroupGloo(PrefixStore(word, store), self.rank, self.size, self._timeout)
