@@ -1,11 +1,14 @@
 """Ranks that do not agree, or stay away: every rank raises, soon, and says what each was doing and where."""
 
 import logging
+import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -27,7 +30,7 @@ from accelerate.runtime.collectives import (
     wait_for_everyone,
 )
 from accelerate.runtime.current import current
-from accelerate.runtime.header import GlooChannel, channel_of
+from accelerate.runtime.header import GlooChannel
 from accelerate.runtime.rank_group import RankGroup
 from tests.support.rank_pool import RankPool
 
@@ -50,6 +53,19 @@ def outcome(function: Callable[[], Any]) -> Outcome:
     except Exception as error:
         return type(error).__name__, str(error), time.monotonic() - start
     return "", "", time.monotonic() - start
+
+
+@contextmanager
+def recorded(name: str) -> Iterator[list[str]]:
+    """List what a logger says."""
+    messages: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger(name).addHandler(handler)
+    try:
+        yield messages
+    finally:
+        logging.getLogger(name).removeHandler(handler)
 
 
 # ---- planted mismatches ------------------------------------------------------------------------------------
@@ -319,24 +335,28 @@ def test_a_group_of_some_ranks_has_headers_of_its_own(rank_pool: RankPool) -> No
 # ---- which calls have a header -----------------------------------------------------------------------------
 
 
+def on_an_accelerator() -> AbstractContextManager[Any]:
+    """Make channels as those of accelerators are, where not every call has a header."""
+    return mock.patch.object(header, "_is_cheap", return_value=False)
+
+
 def headers_of(num_calls: int, *, debug: bool) -> list[int]:
-    """Return the numbers of the calls that had a header, on a device where not all have one."""
-    rank, size = join()
-    ranks = RankGroup(size=size, rank=rank, device=current.device, debug=debug and rank == 1)
-    channel = channel_of(None, rank=rank, size=size, device=current.device, debug=ranks.debug)
-    assert isinstance(channel, GlooChannel)
-    channel._always = False  # as for accelerators
+    """Return the numbers of the calls that had a header."""
+    if debug and os.environ["RANK"] == "1":
+        os.environ["ACCELERATE_DEBUG_MODE"] = "true"
+    with on_an_accelerator():
+        _, size = join()
     told = []
-    compare = channel._compare
+    compare = GlooChannel._compare
 
-    def count(*args: Any) -> None:
+    def count(channel: GlooChannel, *args: Any) -> None:
         told.append(channel.number)
-        compare(*args)
+        compare(channel, *args)
 
-    channel._compare = count  # type: ignore[method-assign]
-    for _ in range(num_calls):
-        assert ranks.pad_across_processes(ones(rank + 1)).shape == (size,)
-        ranks.barrier()
+    with mock.patch.object(GlooChannel, "_compare", count):
+        for _ in range(num_calls):
+            assert pad_across_processes(ones(current.process_index + 1)).shape == (size,)
+            wait_for_everyone()
     return told
 
 
@@ -348,6 +368,49 @@ def test_on_accelerators_some_calls_have_a_header(rank_pool: RankPool) -> None:
 def test_one_rank_in_debug_mode_gives_every_call_a_header(rank_pool: RankPool) -> None:
     for told in rank_pool.run(headers_of, 60, debug=True):
         assert told == list(range(1, 121))
+
+
+def without_gloo() -> list[str]:
+    def refuse(*args: Any) -> None:
+        raise RuntimeError("no such interface")
+
+    broken = mock.patch.object(dist, "ProcessGroupGloo", refuse)
+    soon = mock.patch.object(header, "MEETING", timedelta(seconds=1))
+    with (
+        recorded("accelerate.runtime.header") as messages,
+        broken if os.environ["RANK"] == "1" else nullcontext(),
+        on_an_accelerator(),
+        soon,
+    ):
+        rank, size = join()
+    assert gather(ones(rank + 1)[:1]).shape == (size,)
+    assert pad_across_processes(ones(rank + 1)).shape == (size,)
+    wait_for_everyone()
+    assert outcome(lambda: gather(None))[0] == "TypeError"
+    return messages
+
+
+def test_accelerators_that_gloo_cannot_connect_go_without_headers(rank_pool: RankPool) -> None:
+    first, *others = rank_pool.run(without_gloo, num_ranks=3)
+    (message,) = first
+    assert "GLOO_SOCKET_IFNAME" in message
+    assert others == [[], []]
+
+
+def on_a_foreign_group() -> Outcome:
+    dist.init_process_group("gloo", timeout=SHORT)
+    rank, _ = join()
+    if rank == 1:
+        time.sleep(1)
+        return "", "", 0.0
+    return outcome(lambda: gather(ones(1)))
+
+
+def test_a_group_that_somebody_else_made_is_connected_at_the_first_call(rank_pool: RankPool) -> None:
+    waiting, other = rank_pool.run(on_a_foreign_group)
+    assert waiting[0] == "AbsentRankError", "joining alone did not wait, but the first call did"
+    assert "rank 1 is not here: it has made no call yet" in waiting[1]
+    assert other[0] == ""
 
 
 def many_sizes() -> None:
@@ -450,27 +513,14 @@ def test_a_rank_that_has_ended_is_named_at_once(rank_pool: RankPool) -> None:
     )
 
 
-class Recorder(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
-
-
 def comes_late() -> list[str]:
     rank, _ = join(timedelta(seconds=5))
-    recorder = Recorder()
-    logging.getLogger("accelerate.runtime.whereabouts").addHandler(recorder)
-    try:
+    with recorded("accelerate.runtime.whereabouts") as messages:
         gather(ones(1))
         if rank == 1:
             time.sleep(4)
         gather(ones(1))
-    finally:
-        logging.getLogger("accelerate.runtime.whereabouts").removeHandler(recorder)
-    return recorder.messages
+    return messages
 
 
 def test_a_long_wait_is_told_once_by_one_rank(rank_pool: RankPool) -> None:

@@ -87,9 +87,12 @@ class Current:
         device = kind.torch_device(world)
         kind.select(device)
         if distributed:
+            together = (
+                not process_group.is_started()
+            )  # else somebody else's group, and any rank may come here
             world = process_group.start(world, backend or kind.backend, **kwargs)
             if world.size > 1:
-                header.start_board(device)
+                header.begin(rank=world.rank, size=world.size, device=device, debug=debug, together=together)
             if kind.type == "cpu" and environ.get("OMP_NUM_THREADS", "0") in ("", "0"):
                 torch.set_num_threads(max(1, physical_cores() // world.local_size))
         self.__dict__.update(

@@ -7,18 +7,21 @@ hashes are alike, the payload can follow. When they are not, all ranks see it, e
 Whether a call has a header is decided by its number, which is alike on all ranks, and never by the payload.
 
 Headers have a gloo group of their own, so that they work beside any backend and never meet the messages of
-somebody else, such as DistributedDataParallel. It is made at the first call, over the store of the default
-group and with the time-out of the group that it goes along with.
+somebody else, such as DistributedDataParallel. It is made when the run starts, where this package made the
+default group and all ranks are together; for other groups at their first call. It meets over the store of
+the default group and has the time-out of the group that it goes along with.
 """
 
 import atexit
+import logging
 import secrets
 import sys
 import time
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -32,10 +35,13 @@ from accelerate.runtime.call import Call, digest_of
 from accelerate.runtime.disagreement import Report, disagreement, leaves_in_words
 from accelerate.runtime.whereabouts import NoticeBoard, Site, call_site, default_store, format_site
 
-__all__ = ["ROOM", "Channel", "GlooChannel", "channel_of", "close", "start_board"]
+__all__ = ["ROOM", "Channel", "GlooChannel", "begin", "channel_of", "close"]
+
+logger = logging.getLogger(__name__)
 
 ROOM = 127  # integers that travel in a header
 FIRST = 100  # calls that have a header on accelerators; after them every hundredth has one
+MEETING = timedelta(seconds=60)  # for gloo to connect on accelerators, which need it for nothing else
 HISTORY = 16  # calls that a report goes back
 MOST_REPORTS = 8  # different reports that a message shows
 
@@ -48,6 +54,9 @@ class Channel:
 
     def __init__(self) -> None:
         self.number = 0  # of the last call
+
+    def connect(self) -> None:
+        """Connect to the other ranks before the first call. Called by every rank when all are together."""
 
     def open(self, call: Call) -> Tensor | None:
         """Begin a call.
@@ -100,6 +109,7 @@ class GlooChannel(Channel):
         super().__init__()
         self.rank = rank
         self.size = size
+        self._group = weakref.ref(group)
         self._name = group.group_name
         self._ranks = tuple(dist.get_process_group_ranks(group))
         self._always = always
@@ -109,6 +119,7 @@ class GlooChannel(Channel):
         self._history: deque[tuple[int, str, Site]] = deque(maxlen=HISTORY)
         self._entered = 0.0  # time.monotonic()
         self._gloo: Any = None
+        self._mute = False  # gloo cannot connect here
         # One header a rank, a hash and ROOM integers each, as memory that Python and gloo share.
         length = 1 + ROOM
         mine, everybody = bytearray(8 * length), bytearray(8 * length * size)
@@ -119,6 +130,20 @@ class GlooChannel(Channel):
         self._received = list(received.unbind())
         self._numbers = received[:, 1:]
 
+    def connect(self) -> None:
+        """Connect to the other ranks; agree to have no headers where gloo cannot and is not needed."""
+        needed = self._always
+        with self._meeting_place() as store:
+            try:
+                self._join(store, self._timeout if needed else min(MEETING, self._timeout))
+                failure = ""
+            except RuntimeError as error:
+                if needed:
+                    raise
+                failure = f"rank {self.rank}: {error}"
+            if not needed:
+                self._agree(store, failure)
+
     def open(self, call: Call) -> Tensor | None:
         """Begin a call: exchange headers if its turn has come."""
         self.number += 1
@@ -126,9 +151,9 @@ class GlooChannel(Channel):
         self._entered = time.monotonic()
         self._board.enter(self._name, self._ranks, call.operation, self.number, site)
         self._history.append((self.number, call.operation, site))
-        if self._gloo is None:
-            self._connect()
-        told = self._always or self.number <= FIRST or self.number % FIRST == 0
+        if self._gloo is None and not self._mute:
+            self._connect_late()
+        told = not self._mute and (self._always or self.number <= FIRST or self.number % FIRST == 0)
         if told:
             self._compare(call, site)
         if call.problem is not None:
@@ -145,20 +170,47 @@ class GlooChannel(Channel):
             return None
         return AbsentRankError(self._board.explain(time.monotonic() - self._entered))
 
-    def _connect(self) -> None:
-        # The same store may serve several groups of one name in turn: only ranks that meet now know the word.
+    def _connect_late(self) -> None:
+        if dist.get_backend(self._group()) == "gloo":
+            # A store does not notice when a rank has died, but the connections of the group do.
+            dist.barrier(self._group())
+        with self._meeting_place() as store:
+            self._join(store, self._timeout)
+
+    @contextmanager
+    def _meeting_place(self) -> Iterator[Any]:
+        """Give a store that only those ranks find that meet now: the default one outlives groups."""
         store = PrefixStore(f"accelerate/header/{self._name}", default_store())
         if self.rank == 0:
             store.set("word", secrets.token_hex(8))
         store.wait(["word"], self._timeout)
-        word = store.get("word").decode()
         try:
-            self._gloo = dist.ProcessGroupGloo(PrefixStore(word, store), self.rank, self.size, self._timeout)
-            self._exchange(int(self._debug))
+            yield PrefixStore(store.get("word").decode(), store)
         finally:
             if self.rank == 0:
                 store.delete_key("word")
+
+    def _join(self, store: Any, timeout: timedelta) -> None:
+        self._gloo = dist.ProcessGroupGloo(store, self.rank, self.size, timeout)
+        self._exchange(int(self._debug))
+        self._gloo._set_default_timeout(self._timeout)
         self._always |= any(self._hashes)
+
+    def _agree(self, store: Any, failure: str) -> None:
+        store.set(f"joined/{self.rank}", failure or "yes")
+        for rank in range(self.size):
+            store.wait([f"joined/{rank}"], self._timeout)
+            answer = store.get(f"joined/{rank}").decode()
+            if answer == "yes":
+                continue
+            self._mute, self._gloo = True, None
+            if self.rank == 0:
+                logger.warning(
+                    "The ranks cannot compare what they are about to do in collectives, since gloo does not "
+                    "connect them: GLOO_SOCKET_IFNAME names the network interface it should use. (%s)",
+                    answer,
+                )
+            return
 
     def _exchange(self, value: int, numbers: Sequence[int] = ()) -> None:
         self._mine[0] = value
@@ -224,29 +276,42 @@ def channel_of(group: Any, *, rank: int, size: int, device: torch.device, debug:
 
 def _make(group: Any, *, rank: int, size: int, device: torch.device, debug: bool) -> Channel:
     backend = dist.get_backend(group)
-    board = start_board(device)
+    board = _start_board(device)
     if board is None or backend in _SILENT_BACKENDS or not dist.is_gloo_available():
         return Channel()
     return GlooChannel(
         group,
         rank=rank,
         size=size,
-        always=backend == "gloo" or device.type == "cpu",
+        always=_is_cheap(backend, device),
         debug=debug,
         timeout=_timeout(group, device),
         board=board,
     )
 
 
-def start_board(device: torch.device) -> NoticeBoard | None:
-    """Begin to note where this rank is, if nobody has. Called when the run starts, by every rank.
+def _is_cheap(backend: str, device: torch.device) -> bool:
+    """Return whether a header costs little beside the payload, which goes over gloo too."""
+    return backend == "gloo" or device.type == "cpu"
+
+
+def begin(*, rank: int, size: int, device: torch.device, debug: bool, together: bool) -> None:
+    """Begin to note where this rank is. Called when the run starts, by every rank of the default group.
 
     Args:
+        rank: this process.
+        size: number of ranks.
         device: of this rank.
-
-    Returns:
-        The notes of all ranks; None where they have no store.
+        debug: every call is to have a header.
+        together: all ranks are here now, so that they can be connected.
     """
+    _start_board(device)
+    if together:
+        channel_of(None, rank=rank, size=size, device=device, debug=debug).connect()
+
+
+def _start_board(device: torch.device) -> NoticeBoard | None:
+    """Return the notes of all ranks, begun if nobody has; None where they have no store."""
     world = dist.group.WORLD
     if world not in _boards and dist.get_backend(world) not in _SILENT_BACKENDS:
         for former in list(_boards.values()):
