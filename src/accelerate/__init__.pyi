@@ -27,6 +27,9 @@ from accelerate.accelerator import (
 from accelerate.compat.probes import (
     is_rich_available as is_rich_available,
 )
+from accelerate.data.skip import (
+    skip_first_batches as skip_first_batches,
+)
 from accelerate.options.data import (
     DataLoaderConfiguration as DataLoaderConfiguration,
 )
@@ -60,5 +63,6 @@ __all__ = [
     "InitProcessGroupKwargs",
     "PartialState",
     "is_rich_available",
+    "skip_first_batches",
     "synchronize_rng_states",
 ]

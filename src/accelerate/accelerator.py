@@ -22,6 +22,7 @@ from accelerate import checkpointing
 from accelerate.checkpoint import files
 from accelerate.compat import env
 from accelerate.data.prepare import prepare_data_loader
+from accelerate.data.skip import skip_first_batches
 from accelerate.errors import ConfigurationError
 from accelerate.logging import get_logger
 from accelerate.modules.nested import flatten
@@ -492,6 +493,15 @@ class Accelerator(ProcessHelpers):
         )
         self._dataloaders.append(prepared)
         return _marked(prepared)
+
+    def skip_first_batches(self, dataloader: T, num_batches: int = 0) -> T:
+        """Return a loader for the rest of an epoch, to resume in its middle; see the function of this name.
+
+        Args:
+            dataloader: a prepared loader; the next epochs are read from it as before.
+            num_batches: how many batches of this process were seen; they are not loaded.
+        """
+        return skip_first_batches(dataloader, num_batches)
 
     def prepare_optimizer(
         self, optimizer: Optimizer, device_placement: bool | None = None
