@@ -165,7 +165,7 @@ class DataLoaderShard(DataLoaderAdapter, DataLoaderStateMixin):
     rng_types: list[str | RNGType] | None
     synchronized_generator: torch.Generator | None
     skip_batches: int = 0
-    iteration: int = 0
+    _iteration: int = 0
     _drop_last: bool
     _non_blocking: bool
     _pass: int = 0  # the pass that owns the place in the accumulation window
@@ -224,7 +224,7 @@ class DataLoaderShard(DataLoaderAdapter, DataLoaderStateMixin):
     def without_first(self, num_batches: int) -> "DataLoaderShard":
         """Return a loader for the rest of a pass; see `skip_first_batches`.
 
-        Its passes count as passes of this loader: read to the end, they advance the `iteration` of both.
+        Its passes are passes of this loader: the two share their `iteration`.
 
         Args:
             num_batches: batches of this rank to leave out; they are not loaded.
@@ -249,7 +249,7 @@ class DataLoaderShard(DataLoaderAdapter, DataLoaderStateMixin):
                     self._note_end()
                 yield batch if move is None else move(batch)
                 batch = upcoming
-            self._count_pass()
+            self.iteration += 1
         finally:
             if self._pass == this_pass:  # otherwise a later pass over this loader is on
                 self.end()
@@ -269,11 +269,6 @@ class DataLoaderShard(DataLoaderAdapter, DataLoaderStateMixin):
         if isinstance(self.dataset, IterableDataset):
             return islice(self.base_dataloader, self.skip_batches, None)
         return iter(without_first(self.base_dataloader, self.skip_batches))
-
-    def _count_pass(self) -> None:
-        self.iteration += 1
-        if self._whole is not None:
-            self._whole.iteration = self.iteration
 
     def _mover(self) -> Callable[[Any], Any] | None:
         """Return what brings a batch to the device, None where batches stay."""
@@ -313,6 +308,18 @@ class DataLoaderShard(DataLoaderAdapter, DataLoaderStateMixin):
         if not size or total is None or self._drops_last(sampler):
             return -1
         return total % size
+
+    @property
+    def iteration(self) -> int:
+        """Number of passes that were read to their end: the epoch of the next one."""
+        return self._iteration if self._whole is None else self._whole.iteration
+
+    @iteration.setter
+    def iteration(self, epoch: int) -> None:
+        if self._whole is None:
+            self._iteration = epoch
+        else:
+            self._whole.iteration = epoch
 
     @property
     def total_batch_size(self) -> int | None:
