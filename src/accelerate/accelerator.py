@@ -39,6 +39,7 @@ from accelerate.precision.select import select as select_precision
 from accelerate.runtime import collectives
 from accelerate.runtime.accumulation import accumulation
 from accelerate.runtime.current import current
+from accelerate.runtime.memory import release_memory
 from accelerate.runtime.processes import ProcessHelpers
 from accelerate.scheduler import AcceleratedScheduler
 from accelerate.state import GradientState, set_up_training
@@ -873,8 +874,7 @@ class Accelerator(ProcessHelpers):
         for registry in (self._models, self._optimizers, self._schedulers, self._dataloaders):
             registry.clear()
         self.step = 0
-        current.kind.empty_cache()
-        return [None] * len(objects)
+        return release_memory(*objects)
 
     def clear(self, *objects: Any) -> list[Any]:
         """Do as `free_memory`."""

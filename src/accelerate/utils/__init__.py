@@ -170,6 +170,7 @@ HOMES = {
         "pad_across_processes",
         "reduce",
     ],
+    "accelerate.runtime.memory": ["release_memory"],
     "accelerate.runtime.process_group": ["wait_for_everyone"],
     "accelerate.runtime.rank_group": ["CannotPadNestedTensorWarning"],
     "accelerate.runtime.rng": [
