@@ -45,6 +45,7 @@ from accelerate.scheduler import AcceleratedScheduler
 from accelerate.state import GradientState, set_up_training
 from accelerate.strategies.base import Objects
 from accelerate.strategies.select import select as select_strategy
+from accelerate.training.marks import mark, renewed
 from accelerate.training.metrics import truncate
 from accelerate.training.window import AccumulationWindow
 
@@ -368,7 +369,7 @@ class Accelerator(ProcessHelpers):
                 f"device_placement has {len(placement)} elements, but {len(args)} objects were passed."
             )
         placed = [self.device_placement if place is None else place for place in placement]
-        results = self._prepare_all(list(args), placed)
+        results = self._prepare_all([renewed(item, current) for item in args], placed)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _prepare_all(self, objects: list[Any], placed: list[bool]) -> list[Any]:
@@ -439,7 +440,7 @@ class Accelerator(ProcessHelpers):
 
     def _register_model(self, module: Module, model: Module) -> Module:
         self._models.append(model if self._strategy.traits.lists_wrapped_model else module)
-        return _marked(model)
+        return mark(model, current)
 
     def prepare_model(
         self, model: Module, device_placement: bool | None = None, evaluation_mode: bool = False
@@ -451,6 +452,7 @@ class Accelerator(ProcessHelpers):
             device_placement: move it to the device of this rank; None: as the Accelerator.
             evaluation_mode: it will not be trained, so that nothing is wrapped around it.
         """
+        model = renewed(model, current)
         if self._pass_through(model):
             return model
         place = self._is_placed(
@@ -473,6 +475,7 @@ class Accelerator(ProcessHelpers):
             device_placement: move batches to the device of this rank; None: as the Accelerator.
             slice_fn_for_dispatch: how rank 0 cuts a batch when it reads for all.
         """
+        data_loader = renewed(data_loader, current)
         if self._pass_through(data_loader):
             return data_loader
         config = self.dataloader_config
@@ -493,7 +496,7 @@ class Accelerator(ProcessHelpers):
             use_stateful_dataloader=config.use_stateful_dataloader,
         )
         self._dataloaders.append(prepared)
-        return _marked(prepared)
+        return mark(prepared, current)
 
     def skip_first_batches(self, dataloader: T, num_batches: int = 0) -> T:
         """Return a loader for the rest of an epoch, to resume in its middle; see the function of this name.
@@ -513,6 +516,7 @@ class Accelerator(ProcessHelpers):
             optimizer: the user's optimizer.
             device_placement: move its state to the device of this rank; None: as the Accelerator.
         """
+        optimizer = renewed(optimizer, current)
         if self._pass_through(optimizer) and isinstance(optimizer, AcceleratedOptimizer):
             return optimizer
         prepared = AcceleratedOptimizer(
@@ -523,7 +527,7 @@ class Accelerator(ProcessHelpers):
             zero_grad_function=self._strategy.zero_grad,
         )
         self._optimizers.append(prepared)
-        return _marked(prepared)
+        return mark(prepared, current)
 
     def prepare_scheduler(self, scheduler: LRScheduler) -> AcceleratedScheduler:
         """Wrap one learning-rate scheduler, so that it advances with the optimizer it belongs to.
@@ -531,6 +535,7 @@ class Accelerator(ProcessHelpers):
         Args:
             scheduler: the user's scheduler; its optimizer should be prepared before or in the same call.
         """
+        scheduler = renewed(scheduler, current)
         if isinstance(scheduler, AcceleratedScheduler) and self._pass_through(scheduler):
             return scheduler
         owner = scheduler.optimizer
@@ -542,7 +547,7 @@ class Accelerator(ProcessHelpers):
             split_batches=self.split_batches,
         )
         self._schedulers.append(prepared)
-        return _marked(prepared)
+        return mark(prepared, current)
 
     # ---- one step ------------------------------------------------------------------------------------------
 
@@ -881,17 +886,19 @@ class Accelerator(ProcessHelpers):
         return self.free_memory(*objects)
 
     def end_training(self) -> None:
-        """Leave the process group. Every rank calls it at the end of the script."""
-        self.state.destroy_process_group()
+        """End the run. Every rank calls it, at the end of the script or before another Accelerator is made.
+
+        This process leaves its process group, except in a notebook's launcher, which owns the group. What
+        the run was (rank, world size, device, precision) can still be read, and models still run, but
+        nothing can be sent any more. The next `Accelerator` starts afresh: another precision, another device
+        and other settings are allowed, the accumulation window is closed, and objects that were prepared in
+        this run are prepared anew when they are passed to `prepare`.
+        """
+        current.end()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Accelerator":
         """Return this object itself: there is one run."""
         return self
-
-
-def _marked(prepared: T) -> T:
-    prepared._is_accelerate_prepared = True  # type: ignore[attr-defined]
-    return prepared
 
 
 def _registered(hooks: "OrderedDict[int, Callable[..., None]]", hook: Callable[..., None]) -> RemovableHandle:

@@ -349,11 +349,14 @@ def accelerator_state() -> AcceleratorState:
 
 
 def set_up_training(mixed_precision: str | None, *, cpu: bool, **kwargs: Any) -> AcceleratorState:
-    """Start the run if need be, settle how it trains, and return the public view.
+    """Start the run if there is none or it is over, settle how it trains, and return the public view.
 
     Args:
         mixed_precision: no, fp16, bf16 or fp8; the environment's, else "no", when None.
         cpu: use the CPU also where an accelerator is present.
         kwargs: passed on to the process group.
     """
+    if current.over:
+        AcceleratorState._reset_state(reset_partial_state=True)
+        accumulation.reset()
     return AcceleratorState(mixed_precision, cpu, _from_accelerator=True, **kwargs)

@@ -132,6 +132,7 @@ def prepare_data_loader(
         synchronized_generator=generator,
         drop_last=dataloader.drop_last,
         non_blocking=non_blocking,
+        given=dataloader,
     )
     return cast("DataLoader[Any]", prepared)
 

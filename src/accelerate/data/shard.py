@@ -165,6 +165,7 @@ class DataLoaderShard(DataLoaderAdapter, DataLoaderStateMixin):
     rng_types: list[str | RNGType] | None
     synchronized_generator: torch.Generator | None
     skip_batches: int = 0
+    given: "DataLoader[Any] | None" = None  # the user's loader, where this one stands for all of it
     _iteration: int = 0
     _drop_last: bool
     _non_blocking: bool
@@ -208,9 +209,11 @@ class DataLoaderShard(DataLoaderAdapter, DataLoaderStateMixin):
         synchronized_generator: torch.Generator | None = None,
         drop_last: bool = False,
         non_blocking: bool = False,
+        given: "DataLoader[Any] | None" = None,
     ) -> "DataLoaderShard":
         """Return a shard around an existing loader, whose sampler already yields this rank's batches."""
         shard = cls.__new__(cls)
+        shard.given = given
         shard.base_dataloader = loader
         shard.device = None if device is None else torch.device(device)
         shard.rng_types = rng_types
@@ -231,6 +234,7 @@ class DataLoaderShard(DataLoaderAdapter, DataLoaderStateMixin):
         """
         rest = copy.copy(self)
         rest.base_dataloader = without_first(self.base_dataloader, num_batches)
+        rest.given = None
         rest._whole = self if self._whole is None else self._whole
         rest.reset()
         return rest

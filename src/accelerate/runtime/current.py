@@ -4,6 +4,7 @@ The instance's `__dict__` is the interface's `PartialState._shared_state`; empty
 started. It is started by `PartialState()`, `Accelerator()` or the first public collective.
 """
 
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,6 +34,8 @@ class Current:
         distributed_type: the interface's name for strategy and device together.
         debug: whether collectives are checked on every call.
         fork_launched: whether a notebook forked this process, and its group outlives a training.
+        token: a name that no other run has, in no process.
+        ended: whether the training was ended; what the run was can still be read.
         strategy: how models are trained, once an Accelerator has chosen it.
     """
 
@@ -46,6 +49,8 @@ class Current:
     local_process_index: int
     debug: bool
     fork_launched: bool
+    token: str
+    ended: bool
     strategy: "Strategy"
     _cpu: bool
 
@@ -94,7 +99,23 @@ class Current:
             process_index=world.rank,
             world=world,
             kind=kind,
+            token=uuid.uuid4().hex,
+            ended=False,
         )
+
+    @property
+    def over(self) -> bool:
+        """Whether the run was ended, or somebody has ended its process group: another one may start."""
+        if not self.__dict__:
+            return False
+        return self.ended or (self.backend is not None and not process_group.is_started())
+
+    def end(self) -> None:
+        """Leave the process group, unless a notebook owns it; the next Accelerator starts another run."""
+        if not self.__dict__.get("fork_launched"):
+            process_group.stop()
+        if self.__dict__:
+            self.ended = True
 
     def reset(self) -> None:
         """Forget the run; a process group is left as it is."""

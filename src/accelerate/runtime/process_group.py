@@ -1,14 +1,22 @@
 """Every side effect on torch.distributed's default process group: start, wait, stop.
 
 Called by the start of the current run and by `end_training`; every rank calls each function.
+
+[Note: one store, several groups] A launcher names one address for the life of a process, and the ranks find
+each other through the store there. A second group must not go there as if it were the first: where rank 0 is
+the host, its peers may still reach the old store while it ends; where the launcher is, they find what the
+first group has left. So the store is kept, and each group after the first has keys of its own in it.
 """
 
 import atexit
+import os
 import sys
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from accelerate.compat import env
 from accelerate.errors import LaunchError
@@ -20,6 +28,24 @@ __all__ = ["DEFAULT_TIMEOUT", "is_started", "start", "stop", "wait_for_everyone"
 # NCCL aborts the process on time-out, so that a shorter one costs nothing but the waiting.
 DEFAULT_TIMEOUT = {"nccl": timedelta(seconds=600)}
 _OTHER_TIMEOUT = timedelta(seconds=1800)
+
+
+@dataclass(kw_only=True)
+class _Meeting:
+    """Where the ranks meet ([Note: one store, several groups]).
+
+    Attributes:
+        place: what the store was made for; another place needs another store.
+        store: the store itself.
+        num_groups: default groups made with it by this process.
+    """
+
+    place: tuple[Any, ...] = ()
+    store: Any = None
+    num_groups: int = 0
+
+
+_meeting = _Meeting()
 
 
 def is_started() -> bool:
@@ -50,14 +76,30 @@ def start(world: World, backend: str, *, timeout: timedelta | None = None, **kwa
         env.put(world.environment())
         if timeout is None:
             timeout = DEFAULT_TIMEOUT.get(backend, _OTHER_TIMEOUT)
-        if kwargs.get("store") is not None:
-            kwargs.update(rank=world.rank, world_size=world.size)
         try:
+            store = _meet(world, timeout, kwargs.pop("store", None), kwargs.pop("init_method", None))
+            kwargs.update(store=store, rank=world.rank, world_size=world.size)
             dist.init_process_group(backend=backend, timeout=timeout, **kwargs)
         except dist.DistNetworkError as error:
             raise LaunchError(_explain(world, error)) from error
         atexit.register(_stop_at_exit)
     return world.adopt(rank=dist.get_rank(), size=dist.get_world_size())
+
+
+def _meet(world: World, timeout: timedelta, store: Any, url: str | None) -> Any:
+    """Return the store for the next group, in which no other group has left anything."""
+    url = url or "env://"
+    # A forked process has its parent's objects, but must not speak through them.
+    place = (os.getpid(), world, store if store is not None else url)
+    if _meeting.place != place:
+        if store is None:
+            store, _, _ = next(rendezvous(url, world.rank, world.size, timeout=timeout))
+        _meeting.place, _meeting.store, _meeting.num_groups = place, store, 0
+    _meeting.num_groups += 1
+    _meeting.store.set_timeout(timeout)
+    # "default_pg" is torch's own word: the first group is found where torch would have put it.
+    keys = "default_pg" if _meeting.num_groups == 1 else f"default_pg/{_meeting.num_groups}"
+    return dist.PrefixStore(keys, _meeting.store)  # type: ignore[attr-defined]  # documented, not in the stubs
 
 
 def _explain(world: World, error: Exception) -> str:
