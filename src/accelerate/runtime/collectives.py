@@ -7,6 +7,8 @@ the work. With one process nothing is sent.
 import warnings
 from typing import Any
 
+from accelerate.errors import NotInitializedError
+from accelerate.runtime import process_group
 from accelerate.runtime.current import current
 from accelerate.runtime.rank_group import CannotPadNestedTensorWarning, RankGroup
 
@@ -23,8 +25,17 @@ __all__ = [
 
 
 def current_ranks() -> RankGroup:
-    """Return the ranks of the current run, which is started where nobody has."""
+    """Return the ranks of the current run, which is started where nobody has.
+
+    Raises:
+        NotInitializedError: there are several, and the training was ended.
+    """
     run = current.ensure()
+    if run.ended and run.world.size > 1 and not process_group.is_started():
+        raise NotInitializedError(
+            "Nothing can be sent between processes: the training was ended by `end_training()`. Gather what "
+            "you need before, or make another `Accelerator()`, on every process."
+        )
     return RankGroup(size=run.world.size, rank=run.world.rank, device=run.device)
 
 

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 from torch.nn import Module
 
 from accelerate.data.shard import DataLoaderShard
-from accelerate.modules.unwrap import extract_model_from_parallel
+from accelerate.modules.unwrap import extract_model_from_parallel, unwrap
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.runtime.current import Current
 from accelerate.scheduler import AcceleratedScheduler
@@ -17,8 +17,11 @@ T = TypeVar("T")
 
 def mark(prepared: T, run: Current) -> T:
     """Note on an object that `run` has prepared it; `_is_accelerate_prepared` is what clients look for."""
-    prepared._is_accelerate_prepared = True  # type: ignore[attr-defined]
-    prepared._accelerate_token = getattr(run, "token", None)  # type: ignore[attr-defined]
+    target: Any = prepared
+    target._is_accelerate_prepared = True
+    target._accelerate_token = token = getattr(run, "token", None)
+    if isinstance(prepared, Module):
+        unwrap(prepared)._accelerate_token = token  # its forward pass may have been replaced, too
     return prepared
 
 
