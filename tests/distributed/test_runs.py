@@ -98,7 +98,7 @@ def test_three_runs_in_one_process(rank_pool, reuse, slow_rank):
 def three_runs_at(port):
     """Find the ranks through a store that outlives them, as torchrun's agent has it."""
     os.environ.update(TORCHELASTIC_USE_AGENT_STORE="True", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    return three_runs(False, slow_rank=1)
+    return three_runs(False, slow_rank=0)
 
 
 def test_three_runs_over_the_store_of_the_launcher(rank_pool):

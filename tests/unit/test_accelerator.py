@@ -178,6 +178,35 @@ def test_free_memory_forgets_everything():
     assert accelerator.clear() == []
 
 
+def test_another_accelerator_with_other_settings_after_the_end():
+    first = Accelerator(cpu=True, gradient_accumulation_steps=2, project_dir="first")
+    model, optimizer, scheduler, loader = first.prepare(*objects())
+    for inputs, _ in loader:
+        with first.accumulate(model):
+            first.backward(model(inputs).mean())
+            optimizer.step()
+        break  # in the middle of a window, and of a pass
+    assert not first.sync_gradients
+    first.end_training()
+    assert first.end_training() is None
+    second = Accelerator(cpu=True, project_dir="second")
+    assert second.sync_gradients
+    assert (second.gradient_accumulation_steps, second.project_dir) == (1, "second")
+    assert second.gradient_state.active_dataloader is None
+    again = second.prepare(model, optimizer, scheduler, loader)
+    assert again[0] is model
+    assert again[1] is not optimizer
+    assert again[1].optimizer is optimizer.optimizer
+    assert again[2].optimizers == [again[1]]
+    assert again[3] is not loader
+    assert again[3].base_dataloader is loader.base_dataloader
+    assert second.prepare(*again) == again
+    for prepared in (second.prepare_optimizer(optimizer), second.prepare_scheduler(scheduler)):
+        assert prepared not in (optimizer, scheduler)
+    assert second.prepare_data_loader(loader) is not loader
+    assert second.prepare_model(model) is model
+
+
 def test_deepcopy_is_the_same_object():
     accelerator = Accelerator(cpu=True)
     assert copy.deepcopy(accelerator) is accelerator
