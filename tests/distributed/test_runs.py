@@ -107,6 +107,22 @@ def test_three_runs_over_the_store_of_the_launcher(rank_pool):
     assert outcomes == [expected_runs(rank, 2) for rank in range(2)]
 
 
+def wrapper_outlives_the_group():
+    """End right after a backward pass, and drop the wrapper, while a thread of the group may be at work."""
+    for _ in range(25):
+        accelerator = accelerator_for(0)
+        model = accelerator.prepare(nn.Sequential(*(nn.Linear(20, 20) for _ in range(3))))
+        for _ in range(3):
+            accelerator.backward(model(torch.ones(1, 20)).sum())
+        accelerator.end_training()
+        del model
+    return True
+
+
+def test_a_wrapper_that_outlives_its_group_does_not_wait_for_ever(rank_pool):
+    assert rank_pool.run(wrapper_outlives_the_group, num_ranks=2, timeout=60) == [True, True]
+
+
 def three_runs_over(url):
     indices = []
     for _ in range(3):

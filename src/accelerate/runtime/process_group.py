@@ -6,11 +6,19 @@ Called by the start of the current run and by `end_training`; every rank calls e
 each other through the store there. A second group must not go there as if it were the first: where rank 0 is
 the host, its peers may still reach the old store while it ends; where the launcher is, they find what the
 first group has left. So the store is kept, and each group after the first has keys of its own in it.
+
+[Note: who drops a group last] A gloo group joins its threads when it is dropped, and one of them may need
+the interpreter's lock to let go of its last tensor. A DistributedDataParallel, which holds the group, drops
+it with the lock held: the two then wait for each other for ever. Python's own reference drops it without the
+lock. So the groups that were left are held here until the next one is there, or until the interpreter ends;
+by then the threads have long let go of everything. At the interpreter's end they are given the lock for a
+moment: one that asks for it later aborts the process.
 """
 
 import atexit
 import os
 import sys
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -28,6 +36,7 @@ __all__ = ["DEFAULT_TIMEOUT", "is_started", "start", "stop", "wait_for_everyone"
 # NCCL aborts the process on time-out, so that a shorter one costs nothing but the waiting.
 DEFAULT_TIMEOUT = {"nccl": timedelta(seconds=600)}
 _OTHER_TIMEOUT = timedelta(seconds=1800)
+_LAST_MOMENT = 0.05  # seconds; threads need microseconds, but may have to wait for a core
 
 
 @dataclass(kw_only=True)
@@ -46,6 +55,7 @@ class _Meeting:
 
 
 _meeting = _Meeting()
+_left: list[Any] = []  # groups that were left, see [Note: who drops a group last]
 
 
 def is_started() -> bool:
@@ -83,6 +93,7 @@ def start(world: World, backend: str, *, timeout: timedelta | None = None, **kwa
         except dist.DistNetworkError as error:
             raise LaunchError(_explain(world, error)) from error
         atexit.register(_stop_at_exit)
+        _left.clear()
     return world.adopt(rank=dist.get_rank(), size=dist.get_world_size())
 
 
@@ -126,11 +137,15 @@ def wait_for_everyone() -> None:
 def stop(group: Any = None) -> None:
     """Leave `group`, or the default process group; does nothing when there is none."""
     if is_started():
+        _left.append(dist.group.WORLD if group is None else group)
         dist.destroy_process_group(group)
 
 
 def _stop_at_exit() -> None:
+    if is_started() or _left:
+        time.sleep(_LAST_MOMENT)  # [Note: who drops a group last]
     # A process that ends with its gloo threads alive may abort. After an exception the peers may still
     # wait inside a collective, so that only a clean run may be closed.
     if getattr(sys, "last_type", None) is None:
         stop()
+    _left.clear()
