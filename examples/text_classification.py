@@ -55,7 +55,7 @@ def collate(examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
 class SentenceClassifier(nn.Module):
     """Word and position embeddings, a transformer encoder, the mean over the words, a linear layer."""
 
-    def __init__(self, dim: int = 64, num_layers: int = 2, num_heads: int = 4, dropout: float = 0.3) -> None:
+    def __init__(self, dim: int = 64, num_layers: int = 1, num_heads: int = 4, dropout: float = 0.3) -> None:
         super().__init__()
         self.words = nn.Embedding(NUM_BUCKETS, dim, padding_idx=PADDING)
         self.positions = nn.Embedding(MAX_WORDS, dim)
@@ -173,7 +173,10 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=2e-3, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=0, help="seed of the weights, the order and the dropout")
     parser.add_argument("--output_dir", type=Path, default=Path("demo-output"))
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.epochs < 1:
+        parser.error("--epochs must be at least 1")
+    return args
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ HOMES = {
         "GradScalerKwargs",
         "InitProcessGroupKwargs",
     ],
+    "accelerate.options.profile": ["ProfileKwargs"],
     "accelerate.runtime.rng": ["synchronize_rng_states"],
     "accelerate.state": ["PartialState"],
 }

@@ -43,6 +43,9 @@ from accelerate.options.handlers import (
     GradScalerKwargs as GradScalerKwargs,
     InitProcessGroupKwargs as InitProcessGroupKwargs,
 )
+from accelerate.options.profile import (
+    ProfileKwargs as ProfileKwargs,
+)
 from accelerate.runtime.rng import (
     synchronize_rng_states as synchronize_rng_states,
 )
@@ -62,6 +65,7 @@ __all__ = [
     "GradScalerKwargs",
     "InitProcessGroupKwargs",
     "PartialState",
+    "ProfileKwargs",
     "is_rich_available",
     "skip_first_batches",
     "synchronize_rng_states",

@@ -4,9 +4,10 @@ What depends on hardware, engine or precision is in the strategy and the precisi
 the constructor.
 """
 
+import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -21,18 +22,21 @@ from torch.utils.hooks import RemovableHandle
 from accelerate import checkpointing
 from accelerate.checkpoint import files
 from accelerate.compat import env
+from accelerate.data.evenness import even_batches as override_even_batches
 from accelerate.data.prepare import prepare_data_loader
 from accelerate.data.skip import skip_first_batches
 from accelerate.errors import ConfigurationError
 from accelerate.logging import get_logger
 from accelerate.modules.nested import flatten
 from accelerate.modules.unwrap import extract_model_from_parallel
-from accelerate.optimizer import AcceleratedOptimizer
+from accelerate.optimizer import AcceleratedOptimizer, owners
 from accelerate.options import request as requests
 from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.data import DataLoaderConfiguration
-from accelerate.options.enums import DistributedType, PrecisionType, RNGType
+from accelerate.options.dynamo import TorchDynamoPlugin
+from accelerate.options.enums import DistributedType, DynamoBackend, PrecisionType, RNGType
 from accelerate.options.handlers import AutocastKwargs, KwargsHandler
+from accelerate.options.profile import ProfileKwargs
 from accelerate.options.project import ProjectConfiguration
 from accelerate.options.request import NOT_GIVEN, Request
 from accelerate.precision.select import select as select_precision
@@ -42,11 +46,19 @@ from accelerate.runtime.current import current
 from accelerate.runtime.memory import release_memory
 from accelerate.runtime.processes import ProcessHelpers
 from accelerate.scheduler import AcceleratedScheduler
-from accelerate.state import GradientState, set_up_training
+from accelerate.state import (
+    AcceleratorState,
+    GradientState,
+    end_training,
+    forget_ended_training,
+    is_initialized,
+    set_up_training,
+)
 from accelerate.strategies.base import Objects
 from accelerate.strategies.select import select as select_strategy
 from accelerate.training.marks import mark, renewed
-from accelerate.training.metrics import truncate
+from accelerate.training.metrics import truncate, truncate_full
+from accelerate.training.profiling import recorded
 from accelerate.training.window import AccumulationWindow
 
 __all__ = ["Accelerator"]
@@ -59,6 +71,7 @@ T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 T4 = TypeVar("T4")
 T5 = TypeVar("T5")
+ModelT = TypeVar("ModelT", bound=Module)
 Parameters = torch.Tensor | Iterable[torch.Tensor]
 
 # Arguments of the interface whose engines this version does not have yet.
@@ -68,10 +81,13 @@ _ABSENT = (
     "torch_tp_plugin",
     "megatron_lm_plugin",
     "log_with",
-    "dynamo_backend",
-    "dynamo_plugin",
     "deepspeed_plugins",
     "parallelism_config",
+)
+
+_UNEVEN_WINDOWS = (
+    "join_uneven_inputs with gradient_accumulation_steps={0}: the last batch of a rank ends its window. "
+    "Unless each rank's number of batches is a multiple of {0}, some ranks wait for others in vain."
 )
 
 
@@ -84,7 +100,8 @@ class Accelerator(ProcessHelpers):
     Args:
         device_placement: move models, optimizer state and batches to the device of this rank.
         split_batches: share each batch among all processes, rather than give each a batch of its own.
-        mixed_precision: number format of the step; by default what the launcher asked for, else "no".
+        mixed_precision: number format of the step, "no", "bf16" or "fp16"; by default what the launcher asked
+            for, else "no".
         gradient_accumulation_steps: micro-batches per optimizer step.
         cpu: use the CPU also where an accelerator is present.
         dataloader_config: how loaders are shared among processes.
@@ -93,9 +110,13 @@ class Accelerator(ProcessHelpers):
         project_config: the same with more settings.
         gradient_accumulation_plugin: accumulation with more settings; not together with the steps.
         step_scheduler_with_optimizer: let schedulers follow the optimizer's steps.
-        kwargs_handlers: options for the process group and for DistributedDataParallel.
+        kwargs_handlers: options for the process group, for DistributedDataParallel and for other objects
+            of torch, at most one of each class.
+        dynamo_backend: compile prepared models with this backend of `torch.compile`; by default what the
+            launcher asked for, else not at all.
+        dynamo_plugin: the same with more settings; not together with the backend.
         deepspeed_plugin, fsdp_plugin, torch_tp_plugin, megatron_lm_plugin, deepspeed_plugins,
-            parallelism_config, log_with, dynamo_backend, dynamo_plugin: not available in this version.
+            parallelism_config, log_with: not available in this version.
 
     Raises:
         ConfigurationError: arguments contradict each other or cannot be had here (a ValueError).
@@ -134,38 +155,44 @@ class Accelerator(ProcessHelpers):
         gradient_accumulation_plugin: GradientAccumulationPlugin | None = None,
         step_scheduler_with_optimizer: bool = True,
         kwargs_handlers: list[KwargsHandler] | None = None,
-        dynamo_backend: Any = None,
-        dynamo_plugin: Any = None,
+        dynamo_backend: DynamoBackend | str | None = None,
+        dynamo_plugin: TorchDynamoPlugin | None = None,
         deepspeed_plugins: Any = None,
         parallelism_config: Any = None,
     ) -> None:
-        given = locals()
-        absent = {name: given[name] for name in _ABSENT if given[name] is not None}
-        if absent:
-            asked = ", ".join(f"{name}={value!r}" for name, value in absent.items())
-            raise ConfigurationError(f"Accelerator({asked}): not available in this version. Leave it out.")
-        project = project_config or ProjectConfiguration()
-        if project_dir is not None:
-            project.set_directories(str(project_dir))
+        given, environ = locals(), env.snapshot()
+        requests.refuse_absent({name: given[name] for name in _ABSENT}, environ)
         request = Request(
             mixed_precision=mixed_precision,
             cpu=cpu,
             device_placement=device_placement,
             step_scheduler_with_optimizer=step_scheduler_with_optimizer,
             accumulation=requests.accumulation_plugin(
-                gradient_accumulation_steps, gradient_accumulation_plugin, env.snapshot()
+                gradient_accumulation_steps, gradient_accumulation_plugin, environ
             ),
             dataloader=requests.dataloader_configuration(split_batches, dataloader_config),
-            project=project,
-            rng_types=tuple(rng_types or ("generator",)),
-            **requests.sort_handlers(kwargs_handlers),  # type: ignore[arg-type]
+            project=requests.project_configuration(project_dir, project_config),
+            rng_types=("generator",) if rng_types is None else tuple(rng_types),
+            dynamo=requests.dynamo_plugin(dynamo_backend, dynamo_plugin),
+            **requests.sort_handlers(kwargs_handlers),
         )
         self._set_up(request)
 
     def _set_up(self, request: Request) -> None:
         group = request.process_group.to_kwargs() if request.process_group is not None else {}
-        self.state = set_up_training(request.mixed_precision, cpu=request.cpu, **group)
-        self._precision = select_precision(self.state.mixed_precision)
+        forget_ended_training()
+        is_first = not is_initialized()
+        self.state = set_up_training(
+            request.mixed_precision, cpu=request.cpu, dynamo_plugin=request.dynamo, **group
+        )
+        try:
+            self._precision = select_precision(
+                self.state.mixed_precision, current.kind, autocast=request.autocast, scaler=request.scaler
+            )
+        except ConfigurationError:
+            if is_first:  # another precision can be asked for without starting anew
+                AcceleratorState._reset_state()
+            raise
         self._strategy = select_strategy(current, self._precision, request)
         current.strategy = self._strategy
         self.gradient_state = GradientState(request.accumulation)
@@ -178,6 +205,7 @@ class Accelerator(ProcessHelpers):
         self.init_handler = request.process_group
         self.autocast_handler = request.autocast
         self.scaler_handler = request.scaler
+        self.profile_handler = request.profile
         self.scaler = self._precision.scaler
         self.native_amp = self._precision.name in ("fp16", "bf16")
         self.trackers: list[Any] = []
@@ -373,11 +401,13 @@ class Accelerator(ProcessHelpers):
         return results[0] if len(results) == 1 else tuple(results)
 
     def _prepare_all(self, objects: list[Any], placed: list[bool]) -> list[Any]:
-        fresh = [index for index, item in enumerate(objects) if not self._pass_through(item)]
-        models = [index for index in fresh if isinstance(objects[index], Module)]
-        optimizers = [index for index in fresh if isinstance(objects[index], Optimizer)]
-        loaders = [index for index in fresh if isinstance(objects[index], DataLoader)]
-        schedulers = [index for index in fresh if isinstance(objects[index], LRScheduler)]
+        """Return what takes the place of each object; an object that stands there twice is prepared once."""
+        first = {id(item): index for index, item in reversed(list(enumerate(objects)))}
+        fresh = [index for index in sorted(first.values()) if not self._pass_through(objects[index])]
+        models, optimizers, loaders, schedulers = (
+            [index for index in fresh if isinstance(objects[index], kind)]
+            for kind in (Module, Optimizer, DataLoader, LRScheduler)
+        )
         request = Objects(
             models=[objects[index] for index in models],
             placed=[self._is_placed(objects[index], placed[index]) for index in models],
@@ -386,17 +416,21 @@ class Accelerator(ProcessHelpers):
             schedulers=[objects[index] for index in schedulers],
         )
         self._strategy.validate(request)
-        bare = list(request.models)
-        ready = self._strategy.prepare(request)
-        for index, module, model in zip(models, bare, ready.models, strict=True):
-            objects[index] = self._register_model(module, model)
+        ready = self._strategy.prepare(request, self._prepare_placed)
+        results: dict[int, Any] = {}
+        for index, model in zip(models, ready.models, strict=True):
+            known = self._pass_through(model)
+            results[index] = model if known else self._register_model(objects[index], model)
         for index, optimizer in zip(optimizers, ready.optimizers, strict=True):
-            objects[index] = self.prepare_optimizer(optimizer, device_placement=placed[index])
+            results[index] = self.prepare_optimizer(optimizer, device_placement=placed[index])
         for index in loaders:
-            objects[index] = self.prepare_data_loader(objects[index], device_placement=placed[index])
+            results[index] = self.prepare_data_loader(objects[index], device_placement=placed[index])
         for index in schedulers:
-            objects[index] = self.prepare_scheduler(objects[index])
-        return objects
+            results[index] = self.prepare_scheduler(objects[index])
+        return [results.get(first[id(item)], item) for item in objects]
+
+    def _prepare_placed(self, model: Module, place: bool) -> Module:
+        return self.prepare_model(model, device_placement=place)
 
     def _pass_through(self, item: Any) -> bool:
         """Return whether `item` was prepared before; if so, make sure that this Accelerator knows it."""
@@ -419,16 +453,13 @@ class Accelerator(ProcessHelpers):
         return True
 
     def _is_placed(self, model: Module, place: bool) -> bool:
-        device_map = getattr(model, "hf_device_map", None)
-        if device_map is not None and len(device_map) > 1:
-            if self.verify_device_map(model):
-                raise ConfigurationError(
-                    "You can't train a model that has been loaded with `device_map='auto'` in any "
-                    "distributed mode. Start one process with `accelerate launch --num_processes 1`, or load "
-                    "the model without a device map."
-                )
-            return False
-        return place
+        if self.verify_device_map(model):
+            raise ConfigurationError(
+                "You can't train a model that has been loaded with `device_map='auto'` in any distributed "
+                "mode. Start one process with `accelerate launch --num_processes 1`, or load the model "
+                "without a device map."
+            )
+        return place and len(getattr(model, "hf_device_map", None) or ()) <= 1
 
     def verify_device_map(self, model: Module) -> bool:
         """Return whether some part of `model` is spread over devices although several processes train."""
@@ -439,7 +470,9 @@ class Accelerator(ProcessHelpers):
         )
 
     def _register_model(self, module: Module, model: Module) -> Module:
-        self._models.append(model if self._strategy.traits.lists_wrapped_model else module)
+        # A model that the user has compiled is listed as what is inside, for the names in checkpoints.
+        is_listed = self._strategy.traits.lists_wrapped_model
+        self._models.append(model if is_listed else self._strategy.unwrap(module))
         return mark(model, current)
 
     def prepare_model(
@@ -538,7 +571,7 @@ class Accelerator(ProcessHelpers):
         scheduler = renewed(scheduler, current)
         if isinstance(scheduler, AcceleratedScheduler) and self._pass_through(scheduler):
             return scheduler
-        owner = scheduler.optimizer
+        owner = getattr(scheduler, "optimizer", None)
         matching = [known for known in self._optimizers if owner is known or owner is known.optimizer]
         prepared = AcceleratedScheduler(
             scheduler,
@@ -567,6 +600,8 @@ class Accelerator(ProcessHelpers):
 
     @gradient_accumulation_steps.setter
     def gradient_accumulation_steps(self, value: int) -> None:
+        if value < 1:
+            raise ConfigurationError(f"gradient_accumulation_steps = {value}: it must be at least 1.")
         self.gradient_state.plugin_kwargs["num_steps"] = value
 
     @property
@@ -587,7 +622,7 @@ class Accelerator(ProcessHelpers):
         return AccumulationWindow(self._begin_micro_batch, self.no_sync, models)
 
     def _begin_micro_batch(self) -> bool:
-        self.step = accumulation.tick(self.step, accumulation.num_steps)
+        self.step = accumulation.tick(self.step)
         return accumulation.sync_gradients or accumulation.options.get("sync_each_batch", False)
 
     def no_sync(self, model: Module) -> AbstractContextManager[Any]:
@@ -630,13 +665,22 @@ class Accelerator(ProcessHelpers):
         Returns:
             The norm before clipping, 0-d.
         """
-        self.unscale_gradients()
+        parameters = self._unscale_owners(parameters)
         return self._strategy.clip_grad_norm(parameters, max_norm, norm_type)
 
     def clip_grad_value_(self, parameters: Parameters, clip_value: float) -> None:
         """Clamp every gradient element in place to [-clip_value, clip_value]."""
-        self.unscale_gradients()
+        parameters = self._unscale_owners(parameters)
         self._strategy.clip_grad_value(parameters, clip_value)
+
+    def _unscale_owners(self, parameters: Parameters) -> Parameters:
+        """Unscale what the optimizers of `parameters` hold, all if they have none; return `parameters`."""
+        if self.scaler is None or len(self._optimizers) < 2:
+            self.unscale_gradients()
+            return parameters
+        chosen = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        self.unscale_gradients(owners(self._optimizers, chosen) or None)
+        return chosen
 
     def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
         """Return a context in which operations compute in this Accelerator's precision.
@@ -645,6 +689,49 @@ class Accelerator(ProcessHelpers):
             autocast_handler: options in place of those given to the constructor.
         """
         return self._precision.autocast(autocast_handler or self.autocast_handler)
+
+    @contextmanager
+    def join_uneven_inputs(
+        self, joinables: Sequence[Any], even_batches: bool | None = None
+    ) -> Iterator[None]:
+        """Let ranks run out of batches at different times inside the block, without waiting for each other.
+
+        A rank that leaves the block early takes part in the others' communication until all have left; then
+        all have the same weights. One pass over the data goes into a block. Collectives other than those of
+        the models would still wait. In one process the block does nothing.
+
+        Args:
+            joinables: the prepared models that are trained in the block; optimizers only if they communicate.
+            even_batches: setting of all prepared loaders in the block; None leaves it.
+
+        Raises:
+            ConfigurationError: no model is in `joinables`, or something that was not prepared.
+        """
+        if not self._strategy.traits.supports_join:
+            if self.use_distributed and self.is_main_process:
+                warnings.warn(f"join_uneven_inputs has no effect with {self.distributed_type}.", stacklevel=3)
+            yield
+            return
+        if accumulation.num_steps > 1 and self.is_main_process:
+            warnings.warn(_UNEVEN_WINDOWS.format(accumulation.num_steps), stacklevel=3)
+        with override_even_batches(self._dataloaders, even_batches), self._strategy.join(joinables):
+            yield
+
+    def profile(
+        self, profile_handler: ProfileKwargs | None = None
+    ) -> AbstractContextManager[torch.profiler.profile]:
+        """Return a context that records what the block does, and gives the profiler.
+
+        Afterwards each rank that recorded writes `profile_<rank>.json`, a trace for chrome://tracing, into
+        the handler's `output_trace_dir`, if it names one.
+
+        Args:
+            profile_handler: what is recorded; by default what the constructor was given, else everything.
+
+        Raises:
+            ConfigurationError: an activity or the schedule is not understood.
+        """
+        return recorded(profile_handler or self.profile_handler or ProfileKwargs(), self.process_index)
 
     def set_trigger(self) -> None:
         """Raise a flag on this rank, for `check_trigger` on all ranks to see."""
@@ -674,18 +761,17 @@ class Accelerator(ProcessHelpers):
             What `gather` (or `gather_object`) gives, with each sample of the dataset exactly once.
         """
         leaves = [] if use_gather_object else flatten(input_data)[0]
-        as_objects = use_gather_object or not all(isinstance(leaf, torch.Tensor) for leaf in leaves)
+        # A rank whose list is empty must take the same way as one that has objects in it.
+        as_objects = not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves)
         gathered = (collectives.gather_object if as_objects else collectives.gather)(input_data)
-        if not accumulation.end_of_dataloader or accumulation.remainder == 0:
+        loader = accumulation.active_loader
+        if loader is None or not loader.end_of_dataloader:
             return gathered
-        if accumulation.remainder < 0:
-            logger.info(
-                "The loader's dataset has no length: `gather_for_metrics` keeps all gathered samples."
-            )
-            return gathered
-        if as_objects:
-            return gathered[: accumulation.remainder]
-        return truncate(gathered, input_data, accumulation.remainder)
+        if loader.remainder < 0:
+            logger.info("The last batch is dropped or of unknown size: all gathered samples are kept.")
+        if not self.use_distributed:
+            return truncate_full(gathered, loader.total_batch_size, loader.remainder)
+        return truncate(gathered, input_data, loader.remainder)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
         """Sum or average tensors over all ranks, on every rank; see `accelerate.utils.reduce`."""
@@ -698,8 +784,8 @@ class Accelerator(ProcessHelpers):
         return collectives.pad_across_processes(tensor, dim=dim, pad_index=pad_index, pad_first=pad_first)
 
     def unwrap_model(
-        self, model: Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
-    ) -> Module:
+        self, model: ModelT, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
+    ) -> ModelT:
         """Return the user's module behind a prepared one.
 
         Args:
@@ -707,7 +793,7 @@ class Accelerator(ProcessHelpers):
             keep_fp32_wrapper: leave the forward pass as the precision has made it.
             keep_torch_compile: keep the compiled module around it.
         """
-        module: Module = extract_model_from_parallel(model, keep_fp32_wrapper, keep_torch_compile)
+        module: ModelT = extract_model_from_parallel(model, keep_fp32_wrapper, keep_torch_compile)
         return module
 
     # ---- saving and loading --------------------------------------------------------------------------------
@@ -894,7 +980,7 @@ class Accelerator(ProcessHelpers):
         and other settings are allowed, the accumulation window is closed, and objects that were prepared in
         this run are prepared anew when they are passed to `prepare`.
         """
-        current.end()
+        end_training()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Accelerator":
         """Return this object itself: there is one run."""

@@ -9,6 +9,7 @@
     ├── CheckpointError             (RuntimeError)  a checkpoint cannot be written or read
     │   ├── MissingCheckpointFileError (FileNotFoundError)     a file that should be there is not
     │   └── UnsafeCheckpointError      (pickle.UnpicklingError) reading a file would run code from it
+    ├── OptimizerStepError          (RuntimeError)  an optimizer step cannot be made the way it was asked for
     └── LaunchError                 (RuntimeError)  processes could not be started
 
 Each one also subclasses the builtin that callers already catch at that place.
@@ -26,6 +27,7 @@ __all__ = [
     "MissingCheckpointFileError",
     "MissingPackageError",
     "NotInitializedError",
+    "OptimizerStepError",
     "UnsafeCheckpointError",
 ]
 
@@ -64,6 +66,10 @@ class MissingCheckpointFileError(CheckpointError, FileNotFoundError):
 
 class UnsafeCheckpointError(CheckpointError, pickle.UnpicklingError):
     """Reading a file would import or call something that is not on the list of safe names."""
+
+
+class OptimizerStepError(AccelerateError, RuntimeError):
+    """An optimizer step, or what belongs to it, cannot be made at this point or in this way."""
 
 
 class LaunchError(AccelerateError, RuntimeError):

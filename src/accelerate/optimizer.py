@@ -3,29 +3,47 @@
 Made by the Accelerator; the training loop calls it like the optimizer it holds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim import Optimizer
 
+from accelerate.modules.nested import flatten, map_leaves
 from accelerate.runtime.accumulation import accumulation
+from accelerate.runtime.current import current
 from accelerate.state import accelerator_state, gradient_state
 
 if TYPE_CHECKING:
     from accelerate.precision.base import StepOutcome
     from accelerate.state import AcceleratorState, GradientState
 
-__all__ = ["AcceleratedOptimizer", "move_to_device"]
+__all__ = ["AcceleratedOptimizer", "move_to_device", "owners"]
 
 
 def move_to_device(state: Any, device: torch.device) -> Any:
-    """Return optimizer state (tensors in lists, tuples and dicts) with every tensor on `device`."""
-    if isinstance(state, (list, tuple)):
-        return type(state)(move_to_device(item, device) for item in state)
-    if isinstance(state, dict):
-        return type(state)((key, move_to_device(value, device)) for key, value in state.items())
-    return state.to(device) if isinstance(state, torch.Tensor) else state
+    """Return optimizer state (tensors in nested containers) with every tensor on `device`."""
+    return map_leaves(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, state)
+
+
+def _is_elsewhere(state: Any, device: torch.device) -> bool:
+    """Return whether some tensor of optimizer state lies on another device; counters may lie anywhere."""
+    tensors = [leaf for leaf in flatten(state)[0] if isinstance(leaf, torch.Tensor) and leaf.dim()]
+    index = None if device.type == "cpu" else device.index  # a CPU tensor never reports an index
+    return any(
+        tensor.device.type != device.type or (index is not None and tensor.device.index != index)
+        for tensor in tensors
+    )
+
+
+def owners(optimizers: Iterable[Optimizer], parameters: Iterable[torch.Tensor]) -> list[Optimizer]:
+    """Return those of `optimizers` that step any of `parameters`."""
+    wanted = {id(parameter) for parameter in parameters}
+    return [
+        optimizer
+        for optimizer in optimizers
+        if any(id(held) in wanted for group in optimizer.param_groups for held in group["params"])
+    ]
 
 
 class AcceleratedOptimizer(Optimizer):
@@ -50,18 +68,25 @@ class AcceleratedOptimizer(Optimizer):
         scaler: Any = None,
         *,
         step_function: Callable[[Optimizer, Any], "StepOutcome"] | None = None,
-        zero_grad_function: Callable[[Optimizer, bool], None] | None = None,
+        zero_grad_function: Callable[[Optimizer, bool | None], None] | None = None,
     ) -> None:
         self.optimizer = optimizer
         self.scaler = scaler
         self.device_placement = device_placement
         self._step_function = step_function
         self._zero_grad_function = zero_grad_function
-        self._skipped = False
-        self._accelerate_step_called = False
+        self._skipped: bool | torch.Tensor = False
         if device_placement and optimizer.state:
-            device = accelerator_state().device
-            optimizer.load_state_dict(move_to_device(optimizer.state_dict(), device))
+            device = current.ensure().device
+            # Loading makes new containers and casts to the dtype of the parameters: only where it must be.
+            if _is_elsewhere(list(optimizer.state.values()), device):
+                optimizer.load_state_dict(move_to_device(optimizer.state_dict(), device))
+
+    def __getattr__(self, name: str) -> Any:
+        # The `register_..._hook` methods of torch keep their hooks in attributes of the optimizer that steps.
+        if name.startswith("_optimizer_") and "optimizer" in self.__dict__:
+            return getattr(self.optimizer, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def accelerator_state(self) -> "AcceleratorState":
@@ -116,15 +141,17 @@ class AcceleratedOptimizer(Optimizer):
         """Drop gradients, unless an accumulation window is open.
 
         Args:
-            set_to_none: set them to None (default) rather than to zero.
+            set_to_none: set them to None rather than to zero; None leaves it to the wrapped optimizer
+                (torch's own set to None).
         """
         if not accumulation.sync_gradients:
             return
-        to_none = True if set_to_none is None else set_to_none
-        if self._zero_grad_function is None:
-            self.optimizer.zero_grad(to_none)
+        if self._zero_grad_function is not None:
+            self._zero_grad_function(self.optimizer, set_to_none)
+        elif set_to_none is None:
+            self.optimizer.zero_grad()
         else:
-            self._zero_grad_function(self.optimizer, to_none)
+            self.optimizer.zero_grad(set_to_none=set_to_none)
 
     def step(self, closure: Any = None) -> Any:
         """Make one step, unless an accumulation window is open.
@@ -141,9 +168,10 @@ class AcceleratedOptimizer(Optimizer):
 
     def _step_alone(self, closure: Any) -> Any:
         if self.scaler is None:
-            return self.optimizer.step(closure)
+            return self.optimizer.step() if closure is None else self.optimizer.step(closure)
         scale = self.scaler.get_scale()
-        loss = self.scaler.step(self.optimizer, closure) if closure else self.scaler.step(self.optimizer)
+        # By its name: torch refuses a closure so, but passes it on as a second argument.
+        loss = self.scaler.step(self.optimizer, **({} if closure is None else {"closure": closure}))
         self.scaler.update()
         self._skipped = self.scaler.get_scale() < scale
         return loss
@@ -151,21 +179,28 @@ class AcceleratedOptimizer(Optimizer):
     @property
     def step_was_skipped(self) -> bool:
         """Whether the last step left the parameters alone because gradients had overflowed."""
+        self._skipped = bool(self._skipped)  # a tensor where only the device knew; ask it once
         return self._skipped
 
     def train(self) -> None:
         """Put a schedule-free optimizer into training mode; others have no modes."""
-        if callable(getattr(self.optimizer, "train", None)):
-            self.optimizer.train()  # type: ignore[attr-defined]
+        self._set_mode("train")
 
     def eval(self) -> None:
         """Put a schedule-free optimizer into evaluation mode; others have no modes."""
-        if callable(getattr(self.optimizer, "eval", None)):
-            self.optimizer.eval()  # type: ignore[attr-defined]
+        self._set_mode("eval")
+
+    def _set_mode(self, name: str) -> None:
+        switch = getattr(self.optimizer, name, None)
+        if callable(switch):
+            switch()
 
     def __getstate__(self) -> dict[str, Any]:
         # The functions belong to a run; in another process they would name the wrong one.
-        return {**self.__dict__, "_step_function": None, "_zero_grad_function": None}
+        state = {**self.__dict__, "_step_function": None, "_zero_grad_function": None}
+        # A scheduler made from this object has put a function there that steps this object, not its copy.
+        state.pop("step", None)
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

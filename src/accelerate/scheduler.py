@@ -6,6 +6,8 @@ Made by the Accelerator; the training loop calls it once a micro-batch.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
 from accelerate.runtime.accumulation import accumulation
 from accelerate.runtime.current import current
 from accelerate.state import gradient_state
@@ -21,7 +23,7 @@ class AcceleratedScheduler:
 
     A schedule is usually written for one process. With n processes each step consumes n batches, so that it
     advances n times a step; with `split_batches` the batches of all processes make up one, and it advances
-    once.
+    once. A schedule that follows a metric advances once a metric.
 
     Args:
         scheduler: the user's scheduler.
@@ -41,7 +43,9 @@ class AcceleratedScheduler:
         self.optimizers: Sequence[Any] = optimizers if isinstance(optimizers, (list, tuple)) else [optimizers]
         self.split_batches = split_batches
         self.step_with_optimizer = step_with_optimizer
-        self._limited = hasattr(scheduler, "total_steps")
+        follows_metric = isinstance(scheduler, ReduceLROnPlateau)
+        self._num_processes = 1 if follows_metric else current.ensure().num_processes
+        self._limited = hasattr(scheduler, "total_steps") and hasattr(scheduler, "last_epoch")
 
     @property
     def gradient_state(self) -> "GradientState":
@@ -54,16 +58,13 @@ class AcceleratedScheduler:
             self.scheduler.step(*args, **kwargs)
             return
         if not accumulation.sync_gradients:
-            if accumulation.adjust_scheduler:
-                # torch warns when a scheduler seems to run ahead of its optimizer; it counts calls to do so.
-                self.scheduler._step_count += 1
             return
         for optimizer in self.optimizers:
             if optimizer.step_was_skipped:
                 return
-        for _ in range(1 if self.split_batches else current.ensure().num_processes):
+        for _ in range(1 if self.split_batches else self._num_processes):
             # OneCycle-like schedules raise past their end, which the rounding up of batches may reach.
-            if not self._limited or self.scheduler._step_count <= self.scheduler.total_steps:
+            if not self._limited or self.scheduler.last_epoch < self.scheduler.total_steps:
                 self.scheduler.step(*args, **kwargs)
 
     def get_last_lr(self) -> Any:

@@ -55,6 +55,12 @@ _TRAINING_ATTRIBUTES = frozenset(
 )
 
 
+def _leave_group(group: Any = None) -> None:
+    # A run that was reset is not started for it.
+    if not current.__dict__.get("fork_launched", False):
+        process_group.stop(group)
+
+
 def is_initialized() -> bool:
     """Return whether an `Accelerator` has set up the training state of this process."""
     return AcceleratorState._shared_state != {}
@@ -62,7 +68,7 @@ def is_initialized() -> bool:
 
 def _missing(owner: object, name: str, known: frozenset[str]) -> NoReturn:
     kind = type(owner).__name__
-    if name in known:
+    if name in known or hasattr(Current, name):  # a property that found no run comes here, too
         raise AttributeError(
             f"`{kind}` object has no attribute `{name}`. This happens if `{kind}._reset_state()` was called "
             "and no `Accelerator` or `PartialState` was made since, or if no plugin that brings it is in use."
@@ -92,7 +98,8 @@ class PartialState(Current, ProcessHelpers):
 
     Args:
         cpu: use the CPU also where an accelerator is present.
-        kwargs: `backend`, `timeout` and whatever else `torch.distributed.init_process_group` takes.
+        kwargs: `backend`, `timeout` and whatever else `torch.distributed.init_process_group` takes. In a run
+            that was started before, a `timeout` still takes effect, and the others do not.
 
     Raises:
         ConfigurationError: the launcher's environment variables contradict each other.
@@ -109,6 +116,8 @@ class PartialState(Current, ProcessHelpers):
             for mark in ("_from_accelerator", "_use_sagemaker_dp"):
                 kwargs.pop(mark, None)
             self.start(cpu=cpu, **kwargs)
+        elif kwargs.get("timeout") is not None:
+            process_group.set_timeout(kwargs["timeout"])
 
     def __repr__(self) -> str:
         backend = f"  Backend: {self.backend}" if self.backend else ""
@@ -145,8 +154,7 @@ class PartialState(Current, ProcessHelpers):
 
     def destroy_process_group(self, group: Any = None) -> None:
         """Leave the process group, unless a notebook owns it."""
-        if not self.fork_launched:
-            process_group.stop(group)
+        _leave_group(group)
 
 
 class AcceleratorState(ProcessHelpers):
@@ -177,8 +185,14 @@ class AcceleratorState(ProcessHelpers):
     ) -> None:
         self.__dict__ = self._shared_state
         PartialState(cpu, **kwargs)
+        if cpu and current.device.type != "cpu":
+            raise ConfigurationError(
+                "AcceleratorState has already been initialized and cannot be changed, restart your runtime "
+                "completely and pass `cpu=True` to `Accelerator()`. "
+                f"(The run was started on {current.device}.)"
+            )
         if self.initialized:
-            self._refuse_changes(mixed_precision, cpu)
+            self._refuse_another(mixed_precision)
             return
         if not _from_accelerator:
             raise NotInitializedValueError(
@@ -194,19 +208,13 @@ class AcceleratorState(ProcessHelpers):
             torch_tp_plugin=torch_tp_plugin,
         )
 
-    def _refuse_changes(self, mixed_precision: str | None, cpu: bool) -> None:
+    def _refuse_another(self, mixed_precision: str | None) -> None:
         asked = None if mixed_precision is None else _precision(mixed_precision)
         if asked is not None and asked != self._mixed_precision:
             raise ConfigurationError(
                 "AcceleratorState has already been initialized and cannot be changed, restart your runtime "
                 f"completely and pass `mixed_precision='{asked}'` to `Accelerator()`. "
                 f"(The first one was made with `mixed_precision='{self._mixed_precision}'`.)"
-            )
-        if cpu and self.device.type != "cpu":
-            raise ConfigurationError(
-                "AcceleratorState has already been initialized and cannot be changed, restart your runtime "
-                f"completely and pass `cpu=True` to `Accelerator()`. "
-                f"(The first one was made for {self.device}.)"
             )
 
     def __repr__(self) -> str:
@@ -248,7 +256,7 @@ class AcceleratorState(ProcessHelpers):
 
     def destroy_process_group(self, group: Any = None) -> None:
         """Leave the process group, unless a notebook owns it."""
-        PartialState().destroy_process_group(group)
+        _leave_group(group)
 
 
 def _precision(text: str | None) -> str:
@@ -275,7 +283,7 @@ class GradientState(Accumulation):
 
     def __init__(self, gradient_accumulation_plugin: GradientAccumulationPlugin | None = None) -> None:
         self.__dict__ = self._shared_state
-        if gradient_accumulation_plugin is not None or not self.initialized:
+        if gradient_accumulation_plugin is not None or "plugin_kwargs" not in self.__dict__:
             plugin = gradient_accumulation_plugin
             self.configure({} if plugin is None else plugin_options(plugin))
 
@@ -348,15 +356,27 @@ def accelerator_state() -> AcceleratorState:
     return AcceleratorState()
 
 
+def forget_ended_training() -> None:
+    """Make room for another run, with settings of its own, if the former one was ended or lost its group."""
+    lost = current.started and current.backend is not None and not process_group.is_started()
+    if lost or AcceleratorState._shared_state.get("_ended"):
+        AcceleratorState._reset_state(reset_partial_state=True)
+        accumulation.reset()
+
+
+def end_training() -> None:
+    """Leave the process group. What the states say stays readable until the next Accelerator."""
+    _leave_group()
+    if is_initialized():
+        AcceleratorState._shared_state["_ended"] = True
+
+
 def set_up_training(mixed_precision: str | None, *, cpu: bool, **kwargs: Any) -> AcceleratorState:
-    """Start the run if there is none or it is over, settle how it trains, and return the public view.
+    """Start the run if need be, settle how it trains, and return the public view.
 
     Args:
         mixed_precision: no, fp16, bf16 or fp8; the environment's, else "no", when None.
         cpu: use the CPU also where an accelerator is present.
         kwargs: passed on to the process group.
     """
-    if current.over:
-        AcceleratorState._reset_state(reset_partial_state=True)
-        accumulation.reset()
     return AcceleratorState(mixed_precision, cpu, _from_accelerator=True, **kwargs)

@@ -18,14 +18,15 @@ TABLE = '''"""A door."""
 
 from typing import TYPE_CHECKING, Any
 
-from accelerate.compat.doors import open_door
+from accelerate.compat.doors import door
 
 if TYPE_CHECKING:
     from accelerate.data.shard import DataLoaderShard
 
 __version__ = "2"
-_HOMES: dict[str, str] = {"DataLoaderShard": "accelerate.data.shard"}
-__getattr__, __dir__, __all__ = open_door(__name__, _HOMES)
+HOMES = {"accelerate.data.shard": ["DataLoaderShard"]}
+
+__getattr__, __dir__, __all__ = door(__name__, HOMES)
 '''
 
 
@@ -51,7 +52,7 @@ def test_a_table_is_no_code(plant: Plant) -> None:
         ("f = lambda: 1", "holds code: Lambda"),
         ("names = [x for x in ()]", "holds code: ListComp"),
         ("value = 1 if __debug__ else 2", "holds code: IfExp"),
-        ("open_door(__name__, {})", "holds code: Expr"),
+        ("door(__name__, {})", "holds code: Expr"),
         ("value = print('loading')", "calls print, which does not come from accelerate.compat"),
         ("del Any", "holds code: Delete"),
         ("import torch", "imports torch when it is imported itself"),

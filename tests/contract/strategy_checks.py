@@ -122,6 +122,32 @@ def clipping_returns_the_old_norm_and_bounds_the_new_one():
     assert flat_gradient(model).abs().max() <= 0.01
 
 
+def ranks_may_end_at_different_times_where_the_traits_say_so():
+    strategy = make()
+    bare = network(current.process_index)
+    optimizer = torch.optim.SGD(bare.parameters(), lr=0.5)
+    model = strategy.prepare_model(bare)
+    steps = 1 + current.process_index if strategy.traits.supports_join else 1
+    with strategy.join([model]):
+        for _ in range(steps):
+            strategy.backward(model(mine(batch())).square().mean())
+            strategy.step(optimizer)
+            strategy.zero_grad(optimizer)
+    for values in map(everyones, strategy.state_dict(model).values()):
+        assert all(torch.equal(value, values[0]) for value in values)
+    # Out of the block everything is as it was: all ranks train together.
+    strategy.backward(model(mine(batch())).sum())
+    gradients = everyones(flat_gradient(model))
+    assert all(torch.equal(gradient, gradients[0]) for gradient in gradients)
+
+
+def an_error_inside_a_join_comes_out():
+    strategy = make()
+    model = strategy.prepare_model(network())
+    with pytest.raises(KeyError), strategy.join([model]):
+        raise KeyError("on every rank")
+
+
 def a_closure_gives_its_loss_back():
     strategy = make()
     model = strategy.prepare_model(network())
@@ -161,6 +187,8 @@ CHECKS = [
     no_sync_leaves_gradients_local_and_the_next_step_adds_them,
     trigger_sync_reduces_after_a_local_forward,
     clipping_returns_the_old_norm_and_bounds_the_new_one,
+    ranks_may_end_at_different_times_where_the_traits_say_so,
+    an_error_inside_a_join_comes_out,
     a_closure_gives_its_loss_back,
     models_that_are_not_trained_stay_bare,
 ]

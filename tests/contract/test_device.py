@@ -121,6 +121,20 @@ def test_autocast_is_a_yes_or_no(named):
     assert named.supports_autocast() in (True, False)
 
 
+def test_scaling_of_gradients_is_a_yes_or_no(device):
+    assert device.supports_grad_scaler() in (True, False)
+
+
+def test_the_cpu_computes_in_every_precision_of_training():
+    cpu = KINDS["cpu"]
+    assert cpu.supports_autocast()
+    assert cpu.supports_grad_scaler()
+    assert all(cpu.supports(dtype) for dtype in (torch.float16, torch.bfloat16))
+    # What these answers promise, for this torch:
+    operator = "aten::_amp_foreach_non_finite_check_and_unscale_"
+    assert torch._C._dispatch_has_kernel_for_dispatch_key(operator, "CPU")
+
+
 def test_the_cpu_is_the_base_class_and_knows_the_machine():
     cpu = KINDS["cpu"]
     assert type(cpu) is Device

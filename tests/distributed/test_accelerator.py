@@ -65,6 +65,20 @@ def test_models_are_replicated_and_listed_bare(rank_pool):
     assert rank_pool.run(prepared_model, num_ranks=2) == [expected] * 2
 
 
+def refuses_a_spread_model(part):
+    accelerator = Accelerator(cpu=True)
+    model = nn.Sequential(nn.Linear(1, 1))
+    (model if part == "whole" else model[0]).hf_device_map = {"a": 0, "b": 1}
+    with pytest.raises(ValueError, match="You can't train a model that has been loaded with"):
+        accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    return len(accelerator._models), len(accelerator._optimizers)
+
+
+@pytest.mark.parametrize("part", ["whole", "inner"])
+def test_a_model_spread_over_devices_is_refused_before_anything_changes(rank_pool, part):
+    assert rank_pool.run(refuses_a_spread_model, part, num_ranks=2) == [(0, 0)] * 2
+
+
 def metrics(size, batch_size, config):
     accelerator, _, loader = model_and_loader(size, batch_size, **config)
     seen = []
@@ -166,6 +180,61 @@ def scheduler_steps(split_batches):
 def test_schedulers_advance_once_a_process(rank_pool):
     assert rank_pool.run(scheduler_steps, False, num_ranks=2) == [2, 2]
     assert rank_pool.run(scheduler_steps, True, num_ranks=2) == [1, 1]
+
+
+def plateau_rates():
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1, factor=0.5)
+    optimizer, scheduler = accelerator.prepare(optimizer, scheduler)
+    rates = []
+    for _ in range(4):
+        scheduler.step(1.0)
+        rates += scheduler.get_last_lr()
+    return rates
+
+
+def test_patience_is_counted_in_metrics_and_not_in_processes(rank_pool):
+    assert rank_pool.run(plateau_rates, num_ranks=2) == [[1.0, 1.0, 0.5, 0.5]] * 2
+
+
+def two_networks(num_steps):
+    """Train two networks against each other; return their weights, alike on all ranks."""
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    torch.manual_seed(0)
+    generator, critic = nn.Linear(2, 2), nn.Linear(2, 1)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (generator, critic)]
+    generator, critic, *optimizers = accelerator.prepare(generator, critic, *optimizers)
+    noise = torch.Generator().manual_seed(accelerator.process_index)
+    for _ in range(num_steps):
+        with accelerator.accumulate(generator, critic):
+            inputs = torch.randn(3, 2, generator=noise)
+            accelerator.backward(critic(generator(inputs).detach()).mean() - critic(inputs).mean())
+            optimizers[1].step()
+            optimizers[1].zero_grad()
+            accelerator.backward(-critic(generator(inputs)).mean())
+            for optimizer in optimizers:
+                if optimizer is optimizers[0]:
+                    optimizer.step()
+                optimizer.zero_grad()
+    models = accelerator._models
+    return [
+        value
+        for model in models
+        for parameter in model.parameters()
+        for value in parameter.flatten().tolist()
+    ]
+
+
+def test_two_models_stay_alike_on_all_ranks(rank_pool):
+    first, second = rank_pool.run(two_networks, 4, num_ranks=2)
+    assert first == second
+    (before, _), (alone,) = (
+        rank_pool.run(two_networks, 0, num_ranks=2),
+        rank_pool.run(two_networks, 4, num_ranks=1),
+    )
+    assert first not in (before, alone)
 
 
 def train_save_and_go_on(folder):

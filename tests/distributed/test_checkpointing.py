@@ -8,6 +8,7 @@ from torch import nn
 
 from accelerate.accelerator import Accelerator
 from accelerate.checkpoint import files
+from accelerate.options.handlers import GradScalerKwargs
 from accelerate.options.project import ProjectConfiguration
 
 
@@ -65,6 +66,44 @@ def test_a_resumed_run_equals_one_that_never_stopped(rank_pool, tmp_path):
     assert sorted(load_file(f"{folder}/model.safetensors")) == ["0.bias", "0.weight", "2.bias", "2.weight"]
     states = [files.load(f"{folder}/random_states_{rank}.pkl")["torch_manual_seed"] for rank in range(2)]
     assert not torch.equal(*states)
+
+
+def fp16_training():
+    """Return a function that makes steps, with a scale that grows until they overflow, and what they gave."""
+    scaling = GradScalerKwargs(init_scale=2.0**20, growth_interval=3)
+    accelerator = Accelerator(cpu=True, mixed_precision="fp16", kwargs_handlers=[scaling])
+    steps = training(accelerator, 0)
+
+    def go_on():
+        weights, rate = steps(8)
+        return weights, rate, accelerator.scaler.state_dict()
+
+    return accelerator, go_on
+
+
+def save_fp16_and_go_on(folder):
+    accelerator, go_on = fp16_training()
+    *_, scaler = go_on()
+    accelerator.save_state(folder)
+    return scaler, go_on()
+
+
+def load_fp16_and_go_on(folder):
+    accelerator, go_on = fp16_training()
+    accelerator.load_state(folder)
+    return accelerator.scaler.state_dict(), go_on()
+
+
+def test_a_resumed_fp16_run_goes_on_with_the_scale_it_had(rank_pool, tmp_path):
+    folder = str(tmp_path / "folder")
+    never_stopped = rank_pool.run(save_fp16_and_go_on, folder, num_ranks=2)
+    resumed = rank_pool.run(load_fp16_and_go_on, folder, num_ranks=2)
+    for (at_save, expected), (at_load, result) in zip(never_stopped, resumed, strict=True):
+        assert at_load == at_save == torch.load(f"{folder}/scaler.pt", weights_only=True)
+        assert at_save["_growth_tracker"] > 0
+        assert at_save["scale"] != expected[2]["scale"]
+        assert result[1:] == expected[1:]
+        assert all(torch.equal(*pair) for pair in zip(result[0], expected[0], strict=True))
 
 
 def save_often(project_dir):

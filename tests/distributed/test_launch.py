@@ -361,7 +361,7 @@ def test_streams_that_go_to_one_place_keep_their_order(write: Callable[[str], st
 
 
 def test_a_port_in_use_is_named_and_another_one_taken(write: Callable[[str], str]) -> None:
-    script = write("import os; print(os.environ['MASTER_PORT'])")
+    script = write("import os, sys; sys.stdout.write(os.environ['MASTER_PORT'] + '\\n')")
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
@@ -384,7 +384,7 @@ def test_a_free_port_that_was_asked_for_is_used(write: Callable[[str], str]) -> 
         "2",
         "--main_process_port",
         str(port),
-        write("import os; print(os.environ['MASTER_PORT'])"),
+        write("import os, sys; sys.stdout.write(os.environ['MASTER_PORT'] + '\\n')"),
     )
     assert (ended.stdout.split(), ended.stderr) == ([str(port)] * 2, "")
 

@@ -181,7 +181,7 @@ def test_what_is_left_after_the_end(rank_pool):
         assert facts == (2, rank == 0, "no")
         assert seen == 2
         assert len(errors) == 2
-        assert all("the training was ended" in error for error in errors)
+        assert all("`end_training()` does" in error for error in errors)
 
 
 def group_ended_by_hand():

@@ -16,7 +16,7 @@ of an epoch, where a step is always taken. Each loss is divided by `num_accumula
 import itertools
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch
@@ -45,6 +45,15 @@ class Recipe:
     drop_last: bool = False
     bucket_cap_mb: float = 25  # MiB of gradients reduced together, DistributedDataParallel's default
     seed: int = 1
+    precision: str = "no"
+    max_norm: float | None = None  # gradients are clipped to it
+    init_scale: float = 2.0**16  # of the gradient scaler, in fp16
+    growth_interval: int = 2000
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """What operations compute in; None leaves it to them."""
+        return {"no": None, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,8 @@ class Outcome:
 
     weights: dict[str, Tensor]
     losses: list[Tensor]  # one a batch, as the model's output gives it
+    skipped: list[bool] = field(default_factory=list)  # one a step: gradients had overflowed
+    scaler: dict[str, float] = field(default_factory=dict)  # state of the gradient scaler, in fp16
 
 
 def make_data(recipe: Recipe) -> tuple[Tensor, Tensor]:
@@ -132,23 +143,44 @@ def _train(recipe: Recipe, model: nn.Module, rank: int | None) -> Outcome:
     inputs, targets = make_data(recipe)
     optimizer = make_optimizer(recipe, model)
     scheduler = make_scheduler(optimizer)
-    losses = []
-    num_steps = 0
+    scaler = torch.amp.GradScaler(
+        "cpu",
+        init_scale=recipe.init_scale,
+        growth_interval=recipe.growth_interval,
+        enabled=recipe.precision == "fp16",  # otherwise it passes everything on
+    )
+    losses, skipped = [], []
     for batch, is_end in _epochs(recipe, rank):
         with nullcontext() if is_end or rank is None else model.no_sync():
-            loss = nn.functional.mse_loss(model(inputs[batch]), targets[batch])
-            (loss / recipe.num_accumulation).backward()
+            with torch.autocast("cpu", recipe.dtype, enabled=recipe.dtype is not None):
+                outputs = model(inputs[batch])
+            loss = nn.functional.mse_loss(outputs.float(), targets[batch])
+            scaler.scale(loss / recipe.num_accumulation).backward()
         losses.append(loss.detach())
         if is_end:
-            optimizer.step()
-            optimizer.zero_grad()
-            num_steps += 1
-            for _ in range(recipe.num_ranks if recipe.scheduled else 0):  # it counts the batches of all ranks
-                scheduler.step()
-        if num_steps == recipe.num_steps:
+            skipped.append(_step(recipe, model, optimizer, scaler))
+            if recipe.scheduled and not skipped[-1]:
+                for _ in range(recipe.num_ranks):  # it counts the batches of all ranks
+                    scheduler.step()
+        if len(skipped) == recipe.num_steps:
             break
     bare = model if rank is None else model.module
-    return Outcome({name: weight.detach() for name, weight in bare.named_parameters()}, losses)
+    weights = {name: weight.detach() for name, weight in bare.named_parameters()}
+    return Outcome(weights, losses, skipped, scaler.state_dict())
+
+
+def _step(
+    recipe: Recipe, model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler
+) -> bool:
+    """Step and drop the gradients; return whether the step was skipped."""
+    if recipe.max_norm is not None:
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), recipe.max_norm)
+    scaler.step(optimizer)
+    scale = scaler.get_scale()
+    scaler.update()
+    optimizer.zero_grad()
+    return scaler.get_scale() < scale
 
 
 def _epochs(recipe: Recipe, rank: int | None) -> Iterator[tuple[list[int], bool]]:

@@ -1,4 +1,5 @@
 import copy
+import sys
 
 import pytest
 import torch
@@ -9,9 +10,12 @@ from accelerate.accelerator import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.data import DataLoaderConfiguration
+from accelerate.options.dynamo import TorchDynamoPlugin
 from accelerate.options.handlers import DistributedDataParallelKwargs
+from accelerate.options.project import ProjectConfiguration
+from accelerate.precision.base import Precision
 from accelerate.scheduler import AcceleratedScheduler
-from accelerate.state import AcceleratorState, GradientState
+from accelerate.state import AcceleratorState, GradientState, PartialState, is_initialized
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +111,24 @@ def test_gather_for_metrics_leaves_no_sample_twice_in_one_process():
     assert torch.cat(seen).tolist() == [0, 1, 2, 3, 4]
 
 
+def test_gather_for_metrics_cuts_nothing_off_in_one_process():
+    accelerator = Accelerator(cpu=True)
+    loader = accelerator.prepare(objects(size=5)[3])
+    pile = []
+    for _, targets in loader:
+        pile.append(targets)
+        everything = accelerator.gather_for_metrics(torch.cat(pile))
+    assert everything.tolist() == [0, 1, 2, 3, 4]
+    assert accelerator.gather_for_metrics("text") == "text"
+
+
+def test_a_mean_repeated_for_a_full_batch_weighs_as_much_as_the_last_batch_has_samples():
+    accelerator = Accelerator(cpu=True)
+    loader = accelerator.prepare(objects(size=5, batch_size=2)[3])
+    repeated = [accelerator.gather_for_metrics(rows.mean().repeat(2)) for rows, _ in loader]
+    assert torch.cat(repeated).shape == (5,)
+
+
 def test_a_scalar_on_the_last_batch_stays_whole():
     accelerator = Accelerator(cpu=True)
     loader = accelerator.prepare(objects(size=5)[3])
@@ -134,6 +156,48 @@ def test_settings_that_contradict_each_other():
         Accelerator(cpu=True, log_with="wandb")
 
 
+def test_what_is_empty_asks_for_nothing():
+    accelerator = Accelerator(cpu=True, dynamo_backend="no", log_with=[], rng_types=[])
+    assert accelerator.rng_types == []
+    assert Accelerator(cpu=True, dynamo_plugin=TorchDynamoPlugin()).rng_types == ["generator"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ACCELERATE_USE_FSDP", "true"),
+        ("ACCELERATE_USE_DEEPSPEED", "true"),
+        ("ACCELERATE_USE_MEGATRON_LM", "true"),
+        ("ACCELERATE_USE_PARALLELISM_CONFIG", "true"),
+    ],
+)
+def test_an_engine_that_the_launcher_asks_for_is_not_ignored(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=f"{name}={value} in the environment: not available"):
+        Accelerator(cpu=True)
+    monkeypatch.setenv(name, "NO" if "DYNAMO" in name else "false")
+    Accelerator(cpu=True)
+
+
+def test_a_precision_that_cannot_be_had_leaves_the_next_one_free(monkeypatch):
+    monkeypatch.setattr("accelerate.precision.select.PRECISIONS", {"no": Precision})
+    with pytest.raises(ValueError, match="this version does not have it"):
+        Accelerator(cpu=True, mixed_precision="bf16")
+    assert Accelerator(cpu=True).mixed_precision == "no"
+
+
+def test_the_configuration_names_the_folder_before_the_argument_does(tmp_path):
+    accelerator = Accelerator(cpu=True, project_dir=tmp_path)
+    assert accelerator.project_dir == accelerator.logging_dir == tmp_path
+    config = ProjectConfiguration(project_dir="x")
+    with pytest.warns(UserWarning, match="project_dir='y' is not used") as warnings:
+        assert Accelerator(cpu=True, project_dir="y", project_config=config).project_dir == "x"
+    assert warnings[0].filename == __file__
+    config = ProjectConfiguration(logging_dir="logs")
+    accelerator = Accelerator(cpu=True, project_dir="y", project_config=config)
+    assert (accelerator.project_dir, accelerator.logging_dir) == ("y", "logs")
+
+
 def test_split_batches_of_the_constructor_is_honoured():
     accelerator = Accelerator(cpu=True, split_batches=True)
     assert accelerator.split_batches
@@ -142,11 +206,98 @@ def test_split_batches_of_the_constructor_is_honoured():
 
 def test_the_environment_beats_the_argument_with_a_warning(monkeypatch):
     monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "3")
-    with pytest.warns(UserWarning, match="replaces gradient_accumulation_steps=5"):
+    with pytest.warns(UserWarning, match="replaces gradient_accumulation_steps=5") as warnings:
         accelerator = Accelerator(cpu=True, gradient_accumulation_steps=5)
+    assert warnings[0].filename == __file__
     assert accelerator.gradient_accumulation_steps == 3
     accelerator.gradient_accumulation_steps = 4
     assert Accelerator(cpu=True).gradient_state.num_steps == 3
+
+
+def test_accumulation_steps_below_one_are_refused_wherever_they_come_from(monkeypatch):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps="2")
+    assert accelerator.gradient_accumulation_steps == 2
+    with pytest.raises(ValueError, match="gradient_accumulation_steps = 0: it must be at least 1"):
+        accelerator.gradient_accumulation_steps = 0
+    assert accelerator.gradient_accumulation_steps == 2
+    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "0")
+    with pytest.raises(ValueError, match="ACCELERATE_GRADIENT_ACCUMULATION_STEPS=0"):
+        Accelerator(cpu=True)
+
+
+def test_steps_may_change_in_the_middle_of_a_run():
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    synced = []
+    for micro_batch in range(9):
+        if micro_batch == 4:
+            accelerator.gradient_accumulation_steps = 3
+        with accelerator.accumulate():
+            synced.append(accelerator.sync_gradients)
+    assert synced == [False, True, False, True, False, True, False, False, True]
+
+
+def test_a_loop_left_inside_a_window_does_not_stop_the_next_accelerator():
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+    with accelerator.accumulate():
+        assert not accelerator.sync_gradients
+    model, optimizer, *_ = Accelerator(cpu=True).prepare(*objects())
+    before = model.weight.clone()
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    assert not torch.equal(model.weight, before)
+
+
+def test_evaluation_inside_training_leaves_the_window_alone():
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    training, evaluation = accelerator.prepare(objects(size=6)[3], objects(size=5)[3])
+    synced = []
+    for _ in training:
+        with accelerator.accumulate():
+            for _ in evaluation:
+                assert accelerator.gradient_state.active_dataloader is evaluation
+            synced.append(accelerator.sync_gradients)
+        assert accelerator.gradient_state.active_dataloader is training
+    assert synced == [False, True, True]
+    assert accelerator.gradient_state.end_of_dataloader is False
+
+
+def test_a_step_adds_few_calls_to_the_plain_loop():
+    def calls(loop):
+        loop()
+        num_calls = 0
+
+        def profile(frame, event, argument):
+            nonlocal num_calls
+            num_calls += event == "call"
+
+        sys.setprofile(profile)
+        try:
+            loop()
+        finally:
+            sys.setprofile(None)
+        return num_calls
+
+    num_steps = 20
+
+    def plain(model, optimizer, scheduler, loader):
+        for inputs, _ in loader:
+            model(inputs).mean().backward()
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+
+    def prepared(accelerator, model, optimizer, scheduler, loader):
+        for inputs, _ in loader:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(inputs).mean())
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+
+    accelerator = Accelerator(cpu=True)
+    bare, ready = objects(2 * num_steps), accelerator.prepare(*objects(2 * num_steps))
+    extra = calls(lambda: prepared(accelerator, *ready)) - calls(lambda: plain(*bare))
+    assert 0 < extra / num_steps <= 30
 
 
 def test_clipping():
@@ -205,6 +356,109 @@ def test_another_accelerator_with_other_settings_after_the_end():
         assert prepared not in (optimizer, scheduler)
     assert second.prepare_data_loader(loader) is not loader
     assert second.prepare_model(model) is model
+
+
+def test_after_the_end_the_facts_stay_and_another_run_may_differ():
+    first = Accelerator(cpu=True)
+    with pytest.raises(ValueError, match="already been initialized"):
+        Accelerator(cpu=True, mixed_precision="bf16")
+    first.end_training()
+    assert (first.num_processes, first.mixed_precision, first.is_main_process) == (1, "no", True)
+    second = Accelerator(cpu=True, mixed_precision="bf16")
+    assert second.mixed_precision == "bf16"
+    second.end_training()
+    second.end_training()
+
+
+def test_the_end_of_a_run_that_was_reset_starts_none():
+    accelerator = Accelerator(cpu=True)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    for fact in ("device", "num_processes", "is_main_process"):
+        with pytest.raises(AttributeError, match=rf"`{fact}`.*_reset_state"):
+            getattr(accelerator, fact)
+    accelerator.end_training()
+    accelerator.state.destroy_process_group()
+    assert PartialState._shared_state == {}
+    assert not is_initialized()
+
+
+def test_a_subclass_is_asked_for_each_object():
+    asked = []
+
+    class Mine(Accelerator):
+        def prepare_model(self, model, device_placement=None, evaluation_mode=False):
+            asked.append(("model", device_placement))
+            return super().prepare_model(model, device_placement, evaluation_mode)
+
+        def prepare_optimizer(self, optimizer, device_placement=None):
+            asked.append(("optimizer", device_placement))
+            return super().prepare_optimizer(optimizer, device_placement)
+
+        def backward(self, loss, **kwargs):
+            asked.append(("backward", None))
+            super().backward(loss, **kwargs)
+
+    accelerator = Mine(cpu=True, gradient_accumulation_steps=2)
+    bare, inner, *_ = objects()
+    model, optimizer = accelerator.prepare(bare, inner, device_placement=[False, None])
+    accelerator.backward(model(torch.ones(1, 3)).sum())
+    assert asked == [("model", False), ("optimizer", True), ("backward", None)]
+    assert accelerator._models == [model]
+    assert accelerator._optimizers == [optimizer]
+
+
+def test_a_subclass_may_prepare_models_by_itself():
+    class Mine(Accelerator):
+        def prepare_model(self, model, device_placement=None, evaluation_mode=False):
+            return model
+
+    accelerator = Mine(cpu=True)
+    model = accelerator.prepare(objects()[0])
+    assert accelerator._models == [model]
+
+
+def test_an_object_that_stands_there_twice_is_prepared_once():
+    accelerator = Accelerator(cpu=True)
+    bare, inner, _, plain = objects()
+    results = accelerator.prepare(bare, inner, bare, plain, inner, plain)
+    assert results[0] is results[2]
+    assert results[1] is results[4]
+    assert results[3] is results[5]
+    assert len(accelerator._models) == len(accelerator._optimizers) == len(accelerator._dataloaders) == 1
+
+
+def test_a_scheduler_of_unknown_make_follows_all_optimizers():
+    class Mine(torch.optim.lr_scheduler.LRScheduler):
+        def __init__(self):
+            self.num_steps = 0
+
+        def step(self):
+            self.num_steps += 1
+
+    accelerator = Accelerator(cpu=True)
+    optimizer, scheduler = accelerator.prepare(objects()[1], Mine())
+    scheduler.step()
+    assert scheduler.scheduler.num_steps == 1
+    assert list(scheduler.optimizers) == [optimizer]
+
+
+def test_losses_of_any_shape_go_backward_with_the_arguments_of_torch():
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    model = objects()[0]
+    losses = model(torch.ones(4, 3))
+    accelerator.backward(losses, gradient=torch.ones(4, 1), retain_graph=True)
+    assert model.bias.grad.item() == 2
+    accelerator.backward(losses, gradient=torch.ones(4, 1))
+    assert model.bias.grad.item() == 4
+
+
+def test_clipping_takes_a_generator_of_parameters():
+    accelerator = Accelerator(cpu=True)
+    model = objects()[0]
+    accelerator.backward(model(torch.ones(4, 3)).sum())
+    expected = torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).norm()
+    norm = accelerator.clip_grad_norm_((parameter for parameter in model.parameters()), float("inf"))
+    assert norm == expected
 
 
 def test_deepcopy_is_the_same_object():

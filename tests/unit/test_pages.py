@@ -59,6 +59,14 @@ def test_the_five_lines(page: str, diff: str) -> None:
         assert float(names["loss"].detach()) < 0.5  # type: ignore[attr-defined]  # it has learned
 
 
+def test_the_page_on_handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for code in [code for page, code in blocks("python") if page == "handlers.md"]:
+        exec(compile(code.replace('backend="inductor"', 'backend="eager"'), "handlers.md", "exec"), names)
+    assert [path.name for path in (tmp_path / "traces").iterdir()] == ["profile_0.json"]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     targets = LINK.findall(page.read_text(encoding="utf-8"))

@@ -59,16 +59,27 @@ def test_it_waits_inside_a_window_and_after_a_skipped_step(optimizer):
     assert scheduler.scheduler.last_epoch == 0
 
 
-def test_adjust_scheduler_counts_micro_batches(optimizer):
-    GradientState(GradientAccumulationPlugin(num_steps=2))
-    scheduler = make(optimizer)
-    accumulation.sync_gradients = False
-    count = scheduler.scheduler._step_count
-    scheduler.step()
-    assert scheduler.scheduler._step_count == count + 1
-    GradientState(GradientAccumulationPlugin(num_steps=2, adjust_scheduler=False))
-    scheduler.step()
-    assert scheduler.scheduler._step_count == count + 1
+@pytest.mark.parametrize("adjust", [True, False])
+def test_a_window_leaves_a_schedule_with_an_end_its_whole_length(optimizer, adjust):
+    GradientState(GradientAccumulationPlugin(num_steps=4, adjust_scheduler=adjust))
+    inner = torch.optim.lr_scheduler.OneCycleLR(optimizer.optimizer, max_lr=1.0, total_steps=5)
+    optimizer.optimizer.step()
+    scheduler = AcceleratedScheduler(inner, optimizer)
+    for micro_batch in range(5 * 4):
+        accumulation.sync_gradients = micro_batch % 4 == 3
+        scheduler.step()
+        assert inner.last_epoch == (micro_batch + 1) // 4
+
+
+def test_a_schedule_that_follows_a_metric_advances_once_a_metric(optimizer):
+    current.num_processes = 3
+    inner = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer.optimizer, patience=1)
+    scheduler = AcceleratedScheduler(inner, optimizer)
+    for sync in (True, False, True, False):
+        accumulation.sync_gradients = sync
+        scheduler.step(1.0)
+    assert (inner.last_epoch, inner.num_bad_epochs) == (2, 1)
+    assert scheduler.get_last_lr() == [1.0]
 
 
 def test_alone_it_always_advances_once(optimizer):

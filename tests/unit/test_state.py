@@ -3,6 +3,7 @@ import copy
 import pytest
 import torch
 
+from accelerate.devices.fake import FakeDevice
 from accelerate.errors import NotInitializedError
 from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.enums import DistributedType
@@ -99,6 +100,15 @@ def test_another_precision_afterwards_is_refused():
         set_up_training("bf16", cpu=True)
 
 
+def test_the_cpu_is_refused_when_the_run_is_on_an_accelerator(monkeypatch):
+    monkeypatch.setattr("accelerate.runtime.current.select", lambda environ, cpu: FakeDevice())
+    assert PartialState().device.type == "cuda"
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"pass `cpu=True`.*started on cuda"):
+            set_up_training(None, cpu=True)
+        set_up_training(None, cpu=False)
+
+
 def test_an_unknown_precision_is_an_error_that_lists_the_known(monkeypatch):
     with pytest.raises(ValueError, match=r"Unknown mixed_precision mode: foo\. Choose between \['no', 'fp8'"):
         set_up_training("foo", cpu=True)
@@ -114,6 +124,9 @@ def test_decorators_need_a_run():
         state.on_main_process(print)
     with pytest.raises(ValueError, match="PartialState"):
         state.on_last_process(print)
+    for gate in (state.on_process, state.on_local_process):
+        with pytest.raises(NotInitializedError):
+            gate(print)
 
 
 def test_decorators_in_one_process():
@@ -126,8 +139,9 @@ def test_decorators_in_one_process():
         assert decorator(function)() == 5
     assert state.on_main_process()(function)() == 5
     assert state.on_process(process_index=0)(function)() == 5
-    assert state.on_process(process_index=1)(function)() is None
-    assert state.on_local_process(function, local_process_index=1)() is None
+    # Alone, a process does the work of the ranks that are not there.
+    assert state.on_process(process_index=1)(function)() == 5
+    assert state.on_local_process(function, local_process_index=1)() == 5
 
 
 def test_gradient_state_is_a_view_of_the_window():

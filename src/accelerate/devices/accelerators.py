@@ -199,6 +199,11 @@ class MpsDevice(AcceleratorDevice):
             return self.is_available() and torch.backends.mps.is_macos_or_newer(14, 0)
         return super().supports(dtype)
 
+    def supports_grad_scaler(self) -> bool:
+        """Return whether this torch can unscale gradients here; the first releases with autocast cannot."""
+        operator = "aten::_amp_foreach_non_finite_check_and_unscale_"
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, "MPS"))
+
 
 class HpuDevice(AcceleratorDevice):
     """Intel Gaudi."""

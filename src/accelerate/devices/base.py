@@ -127,3 +127,7 @@ class Device:
     def supports_autocast(self) -> bool:
         """Return whether `torch.autocast` knows this kind."""
         return torch.amp.is_autocast_available(self.type)
+
+    def supports_grad_scaler(self) -> bool:
+        """Return whether `torch.amp.GradScaler` works on this kind."""
+        return True

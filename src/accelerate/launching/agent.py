@@ -11,6 +11,7 @@ import logging
 import shutil
 import signal
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -40,6 +41,10 @@ __all__ = ["run_ranks"]
 _LOOPBACK = "127.0.0.1"
 _BIND_ATTEMPTS = 5  # a free port may be taken by somebody else before we listen on it
 _LEFTOVER_GRACE = 2.0  # seconds for processes that a dead rank left behind
+# A rank that is starting may lose an interrupt (importing torch does that) or sit in native code, waiting for
+# a peer that is gone. It has nothing to save yet, so that it may be asked in a way that needs no answer.
+_STARTUP = 30.0  # seconds
+_STARTUP_GRACE = 2.0  # seconds
 _SIGNALS_VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"
 
 
@@ -70,6 +75,7 @@ class _Launch:
         self._plan = plan
         self._command = command
         self._console = console
+        self._begin = time.monotonic()
         self._run_id = uuid.uuid4().hex[:12]
         self._logs = RankLogs(plan, console, self._run_id)
         stack.callback(self._logs.discard_unless_kept)
@@ -146,6 +152,9 @@ class _Launch:
                 f"accelerate launch: {number.name}: ending {self._plan.num_processes} processes "
                 "(once more: kill them)\n"
             )
+        self._console.expect_end()
+        if number is signal.SIGINT and time.monotonic() - self._begin < _STARTUP:
+            self._watchdog.insist(signal.SIGTERM, _STARTUP_GRACE)
         return SignalException(f"launcher got {number.name}", sigval=number)
 
     def _report(self, endings: list[Ending]) -> int:

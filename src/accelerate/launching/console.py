@@ -112,6 +112,12 @@ class Console:
             fresh = self._at_line_start[STDERR] and (self._at_line_start[STDOUT] or not both)
             self._write(STDERR, (b"" if fresh else b"\n") + text.encode(errors="replace"))
 
+    def expect_end(self) -> None:
+        """Take from now on every traceback of a rank for the last words of one that was told to end."""
+        with self._lock:
+            for stream in self._state.streams:
+                stream.relay.ending = True
+
     def exited_at(self, rank: int) -> float | None:
         """Return when the process of a rank ended, or None when that was not seen."""
         return self._state.exits.get(rank)

@@ -98,11 +98,13 @@ class Watchdog:
             text=True,
         )
         self._groups: set[int] = set()
+        self._done = threading.Event()
 
     def __enter__(self) -> "Watchdog":
         return self
 
     def __exit__(self, *failure: object) -> None:
+        self._done.set()
         self._tell(["forget"])
         self._process.communicate()
 
@@ -114,6 +116,16 @@ class Watchdog:
     def end(self, grace: float) -> None:
         """End what is left in the guarded groups: ask, wait up to `grace` seconds, then kill."""
         watchdog.end(self._groups, grace)
+
+    def insist(self, number: signal.Signals, every: float) -> None:
+        """Send a signal to the guarded groups every so many seconds, until the launch has ended."""
+
+        def repeat() -> None:
+            while not self._done.wait(every):
+                for group in self._groups:
+                    watchdog.send(group, number)
+
+        threading.Thread(target=repeat, name="insist", daemon=True).start()
 
     def kill(self) -> None:
         """Kill the guarded groups at once."""

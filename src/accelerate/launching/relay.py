@@ -37,11 +37,13 @@ class Relay:
     Attributes:
         tail: the last bytes of all that was fed.
         trouble_at: when the latest traceback began, in the clock of the caller; None when there was none.
+        ending: the rank was told to end: a traceback that comes now stays held, whatever follows it.
     """
 
     def __init__(self, prefix: bytes = b"") -> None:
         self.tail = bytearray()
         self.trouble_at: float | None = None
+        self.ending = False
         self._prefix = prefix
         self._line = bytearray()
         self._line_since = 0.0
@@ -62,7 +64,8 @@ class Relay:
         if self._held is not None:
             self._held += data
             goes_on = now - self._held_since >= GOES_ON_AFTER and not _NATIVE_LOG.match(data)
-            return self._release() if goes_on or len(self._held) > TAIL_BYTES else b""
+            release = (goes_on and not self.ending) or len(self._held) > TAIL_BYTES
+            return self._release() if release else b""
         if not self._line:
             self._line_since = now
         self._line += data
@@ -78,7 +81,8 @@ class Relay:
     def tick(self, now: float) -> bytes:
         """Return what has waited long enough."""
         if self._held is not None:
-            return self._release() if now - self._held_since >= HOLD_PATIENCE else b""
+            over = now - self._held_since >= HOLD_PATIENCE and not self.ending
+            return self._release() if over else b""
         # Under a prefix only whole lines make sense.
         if self._line and not self._prefix and now - self._line_since >= LINE_PATIENCE:
             return self._take_line()

@@ -1,20 +1,45 @@
-"""torch.compile seen from outside: whether a module is compiled, and what is behind it. Called by unwrapping.
+"""torch.compile on whole modules and on their repeated blocks. Called by strategies, unwrapping and users.
 
-Compiling is loaded by torch on first use. Before that no module can be compiled, so nothing here loads it.
+Compiling is loaded by torch on first use. Before that no module can be compiled: looking loads nothing.
+
+[Note: regions] A *repeated block* is one of the items of a ModuleList whose items are all of one class: the
+layers of a transformer. Compiled one by one they share one compilation, which takes a fraction of the time
+that the whole model takes. `compile_regions` gives a copy of the model in which these blocks, and what stands
+beside them, are compiled. The copy has its own modules on the way down to the blocks, and shares everything
+else with the original: parameters, buffers, hooks. The original stays as it is and is remembered.
 """
 
+import copy
 import sys
+import types
 from typing import Any
 
+import torch
 from torch import nn
 
-__all__ = ["has_compiled_regions", "is_compiled_module", "recompiled", "regional_original"]
+__all__ = [
+    "compile_regions",
+    "compile_whole",
+    "has_compiled_regions",
+    "has_repeated_blocks",
+    "is_compiled",
+    "is_compiled_module",
+    "is_repeated_blocks",
+    "recompiled",
+    "regional_original",
+]
 
 
 def is_compiled_module(module: nn.Module) -> bool:
     """Return whether `module` is what `torch.compile(model)` gave (not so after `model.compile()`)."""
     loaded = sys.modules.get("torch._dynamo.eval_frame")
     return loaded is not None and isinstance(module, loaded.OptimizedModule)
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Return whether `module` runs compiled: by `torch.compile`, `model.compile()` or `compile_regions`."""
+    in_place = getattr(module, "_compiled_call_impl", None) is not None
+    return in_place or is_compiled_module(module) or regional_original(module) is not None
 
 
 def has_compiled_regions(module: nn.Module) -> bool:
@@ -24,9 +49,45 @@ def has_compiled_regions(module: nn.Module) -> bool:
     return any(is_compiled_module(part) for part in module.modules())
 
 
+def is_repeated_blocks(module: nn.Module) -> bool:
+    """Return whether `module` is a list of modules of one class."""
+    return isinstance(module, nn.ModuleList) and len({type(block) for block in module}) == 1
+
+
+def has_repeated_blocks(module: nn.Module) -> bool:
+    """Return whether `module` or anything inside it is a list of modules of one class."""
+    return any(is_repeated_blocks(part) for part in module.modules())
+
+
+def compile_whole(module: nn.Module, **compile_kwargs: Any) -> nn.Module:
+    """Return `module` compiled, the arguments being those of `torch.compile`."""
+    compiled: Any = torch.compile(module, **compile_kwargs)
+    # torch gives its functions all attributes of the module, as functools.wraps does. They would keep alive
+    # what the module itself lets go of later, such as a process group.
+    function = vars(compiled).get("forward")
+    while isinstance(function, types.FunctionType):
+        inside = vars(function).get("__wrapped__")
+        for name in vars(module):
+            vars(function).pop(name, None)
+        function = inside
+    return compiled  # type: ignore[no-any-return]
+
+
+def compile_regions(module: nn.Module, **compile_kwargs: Any) -> nn.Module:
+    """Return a copy of `module` whose repeated blocks are compiled one by one ([Note: regions]).
+
+    A module without repeated blocks is compiled as a whole.
+
+    Args:
+        module: it is not changed; the copy shares its parameters.
+        compile_kwargs: passed on to `torch.compile`.
+    """
+    return _compile_regions(module, compile_kwargs, {})
+
+
 def regional_original(module: nn.Module) -> nn.Module | None:
     """Return the module of which `module` is a copy with compiled regions; None when it is no such copy."""
-    # The copy keeps it out of its children, so that state dicts of both have the same names.
+    # The copy keeps it out of its children, so that parameters are not listed twice.
     original: nn.Module | None = module.__dict__.get("_orig_mod")
     return original
 
@@ -35,3 +96,36 @@ def recompiled(compiled: Any, inner: nn.Module) -> nn.Module:
     """Return `inner` compiled with the settings of `compiled`, which is left as it is."""
     again: nn.Module = type(compiled)(inner, compiled.dynamo_ctx)
     return again
+
+
+def _compile_regions(
+    module: nn.Module, compile_kwargs: dict[str, Any], done: dict[int, nn.Module]
+) -> nn.Module:
+    """Do the work of `compile_regions`; `done` holds the result for each module, by the module's id."""
+    if id(module) not in done:
+        is_container = type(module).forward is nn.Module.forward and "forward" not in module.__dict__
+        if is_compiled(module):
+            result = module
+        elif is_container or has_repeated_blocks(module):
+            result = _shallow_copy(module)
+            for name, child in module._modules.items():
+                if child is not None:
+                    result._modules[name] = _compile_regions(child, compile_kwargs, done)
+        else:
+            result = compile_whole(module, **compile_kwargs)
+        done[id(module)] = result
+    return done[id(module)]
+
+
+def _shallow_copy(module: nn.Module) -> nn.Module:
+    clone = module.__class__.__new__(module.__class__)
+    clone.__dict__.update(module.__dict__)
+    clone.__dict__.update(_modules=module._modules.copy(), _orig_mod=module)
+    kept: dict[int, Any] = {
+        id(part): part for part in (*module.modules(), *module.parameters(), *module.buffers())
+    }
+    kept[id(module)] = clone
+    for name in ("forward", "_original_forward"):
+        if name in module.__dict__:  # replaced on the instance, and bound to it: bind it to the copy
+            clone.__dict__[name] = copy.deepcopy(module.__dict__[name], kept)
+    return clone

@@ -18,7 +18,6 @@ from torch import Tensor
 __all__ = [
     "TensorInformation",
     "concatenate",
-    "convert_to_fp32",
     "find_batch_size",
     "find_device",
     "flatten",
@@ -359,12 +358,3 @@ def find_device(data: Any) -> torch.device | None:
     """Return the device of the first tensor in nested containers, or None when there is no tensor."""
     first = next(_tensors(data), None)
     return None if first is None else first.device
-
-
-def convert_to_fp32(tensor: Any) -> Any:
-    """Return nested containers with every float16 and bfloat16 tensor in float32; other leaves are kept."""
-    return recursively_apply(Tensor.float, tensor, test_type=_is_half)
-
-
-def _is_half(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and leaf.dtype in (torch.float16, torch.bfloat16)

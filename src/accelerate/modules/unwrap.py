@@ -4,7 +4,6 @@ An engine registers its own wrapper when it is loaded; those of torch's data par
 the Accelerator, by checkpoints and by users. Nothing here communicates.
 """
 
-import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from accelerate.modules.compile import is_compiled_module, recompiled, regional_original
+from accelerate.modules.forward import restore_forward
 
 __all__ = ["extract_model_from_parallel", "register_wrapper", "unwrap"]
 
@@ -101,7 +101,7 @@ def extract_model_from_parallel(
     if recursive:
         _unwrap_children(bare)
     if not keep_fp32_wrapper:
-        _restore_forward(bare._orig_mod if is_compiled_module(bare) else bare)
+        restore_forward(bare)
     return bare
 
 
@@ -110,18 +110,3 @@ def _unwrap_children(model: nn.Module) -> None:
         for name, child in parent._modules.items():
             if child is not None and (inside := unwrap(child)) is not child:
                 parent._modules[name] = inside
-
-
-def _restore_forward(model: nn.Module) -> None:
-    original = model.__dict__.pop("_original_forward", None)
-    if original is None:
-        return
-    of_class = (
-        isinstance(original, types.MethodType)
-        and original.__self__ is model
-        and original.__func__ is type(model).forward
-    )
-    if of_class:
-        model.__dict__.pop("forward", None)
-    else:
-        model.forward = original

@@ -7,14 +7,18 @@ that torch's own defaults hold for the rest.
 import copy
 import dataclasses
 import functools
+import warnings
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from accelerate.compat import env
 from accelerate.errors import ConfigurationError
 from accelerate.options.enums import DDPCommunicationHookType
 from accelerate.options.field import option
+
+if TYPE_CHECKING:
+    from torch.nn.parallel import DistributedDataParallel
 
 __all__ = [
     "AutocastKwargs",
@@ -24,6 +28,7 @@ __all__ = [
     "KwargsHandler",
 ]
 
+_HOOKS_WITH_STATE = (DDPCommunicationHookType.POWER_SGD, DDPCommunicationHookType.BATCHED_POWER_SGD)
 _NCCL_TIMEOUT = timedelta(minutes=10)
 _OTHER_TIMEOUT = timedelta(minutes=30)
 
@@ -85,8 +90,8 @@ class DistributedDataParallelKwargs(KwargsHandler):
         gradient_as_bucket_view: let gradients be views of the buckets, which saves one copy of them.
         static_graph: promise that every step uses the same parameters in the same order.
         comm_hook: compression of gradients on the wire; a member or its value (`"fp16"`).
-        comm_wrapper: a second compression around `comm_hook`: no, fp16 or bf16.
-        comm_state_option: arguments of the state of the PowerSGD hooks.
+        comm_wrapper: the dtype in which `comm_hook` itself sees and sends gradients: no, fp16 or bf16.
+        comm_state_option: arguments of torch's `PowerSGDState`, read by the PowerSGD hooks only.
 
     Raises:
         ConfigurationError: `comm_hook` or `comm_wrapper` names no hook.
@@ -109,7 +114,7 @@ class DistributedDataParallelKwargs(KwargsHandler):
     )
     comm_wrapper: Literal[
         DDPCommunicationHookType.NO, DDPCommunicationHookType.FP16, DDPCommunicationHookType.BF16
-    ] = option(DDPCommunicationHookType.NO, help="a second compression around the hook")
+    ] = option(DDPCommunicationHookType.NO, help="dtype in which the hook sees gradients")
     comm_state_option: dict[str, Any] = option(
         default_factory=dict, help="arguments of the state of the PowerSGD hooks"
     )
@@ -125,6 +130,12 @@ class DistributedDataParallelKwargs(KwargsHandler):
                 DDPCommunicationHookType.BF16,
             ),
         )
+        if self.comm_state_option and self.comm_hook not in _HOOKS_WITH_STATE:
+            warnings.warn(
+                f"DistributedDataParallelKwargs(comm_hook={str(self.comm_hook)!r}) has no use for "
+                f"comm_state_option={self.comm_state_option!r}, which belongs to the PowerSGD hooks.",
+                stacklevel=3,
+            )
 
     def to_dict(
         self, ignore_keys: Iterable[str] = ("comm_hook", "comm_wrapper", "comm_state_option")
@@ -136,6 +147,26 @@ class DistributedDataParallelKwargs(KwargsHandler):
         """
         left_out = set(ignore_keys)
         return {name: value for name, value in super().to_dict().items() if name not in left_out}
+
+    def register_comm_hook(self, model: "DistributedDataParallel") -> None:
+        """Let the gradients of `model` travel through `comm_hook` and `comm_wrapper`.
+
+        `prepare` does it; for models wrapped by hand, every rank calls it before the first backward pass.
+
+        Args:
+            model: a DistributedDataParallel without a hook.
+
+        Raises:
+            ConfigurationError: `comm_state_option` has no sense for PowerSGD, or the model does not fit it.
+        """
+        from accelerate.modules import comm_hooks
+
+        comm_hooks.register(
+            model,
+            hook=str(self.comm_hook),
+            wrapper=str(self.comm_wrapper),
+            state_options=self.comm_state_option,
+        )
 
 
 def _hook(name: str, value: object, allowed: Iterable[DDPCommunicationHookType]) -> DDPCommunicationHookType:
@@ -179,8 +210,9 @@ class InitProcessGroupKwargs(KwargsHandler):
     Args:
         backend: name of the backend.
         init_method: URL where ranks meet; None means the `env://` variables.
-        timeout: how long a collective waits for the other ranks; None means 10 minutes for nccl and
-            30 minutes for every other backend.
+        timeout: how long a collective waits for the other ranks, in the group of all ranks and in every
+            group made later without a time-out of its own; None means 10 minutes for nccl and 30 minutes for
+            every other backend.
 
     Example:
         >>> from datetime import timedelta
@@ -194,5 +226,15 @@ class InitProcessGroupKwargs(KwargsHandler):
     timeout: timedelta | None = option(None, help="how long a collective waits for the other ranks")
 
     def __post_init__(self) -> None:
+        self._timeout_was_given = self.timeout is not None
         if self.timeout is None:
             self.timeout = _NCCL_TIMEOUT if self.backend == "nccl" else _OTHER_TIMEOUT
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a deep copy of every field."""
+        return {name: value for name, value in super().to_dict().items() if not name.startswith("_")}
+
+    def to_kwargs(self) -> dict[str, Any]:
+        """Return the fields that were set; a time-out also where it is the default of another backend."""
+        kwargs = super().to_kwargs()
+        return {**kwargs, "timeout": self.timeout} if self._timeout_was_given else kwargs

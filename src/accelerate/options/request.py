@@ -1,18 +1,22 @@
 """What the caller of `Accelerator(...)` asked for: arguments and environment, settled once. A value.
 
 Precedence, in one place: precision is argument, else environment, else "no"; accumulation steps are the
-plugin's, else the environment's, else the argument's; the CPU is asked for by argument or environment.
+plugin's, else the environment's, else the argument's; the CPU is asked for by argument or environment; the
+project folder is the configuration's, else the argument's; each field of the dynamo plugin is the
+argument's, else the environment's.
 """
 
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any, TypeVar
 
 from accelerate.errors import ConfigurationError, EnvironmentVariableError
 from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.data import DataLoaderConfiguration
-from accelerate.options.enums import RNGType
+from accelerate.options.dynamo import TorchDynamoPlugin
+from accelerate.options.enums import DynamoBackend, RNGType
 from accelerate.options.handlers import (
     AutocastKwargs,
     DistributedDataParallelKwargs,
@@ -20,9 +24,19 @@ from accelerate.options.handlers import (
     InitProcessGroupKwargs,
     KwargsHandler,
 )
+from accelerate.options.profile import ProfileKwargs
 from accelerate.options.project import ProjectConfiguration
 
-__all__ = ["NOT_GIVEN", "Request", "accumulation_plugin", "dataloader_configuration", "sort_handlers"]
+__all__ = [
+    "NOT_GIVEN",
+    "Request",
+    "accumulation_plugin",
+    "dataloader_configuration",
+    "dynamo_plugin",
+    "project_configuration",
+    "refuse_absent",
+    "sort_handlers",
+]
 
 ACCUMULATION_VARIABLE = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 
@@ -48,6 +62,46 @@ class Request:
     process_group: InitProcessGroupKwargs | None = None
     autocast: AutocastKwargs | None = None
     scaler: GradScalerKwargs | None = None
+    profile: ProfileKwargs | None = None
+    dynamo: TorchDynamoPlugin = field(default_factory=lambda: TorchDynamoPlugin(backend=DynamoBackend.NO))
+
+
+# Variables by which a launcher asks for an engine that this version does not have yet.
+_ABSENT_ENGINES = (
+    "ACCELERATE_USE_DEEPSPEED",
+    "ACCELERATE_USE_FSDP",
+    "ACCELERATE_USE_MEGATRON_LM",
+    "ACCELERATE_USE_PARALLELISM_CONFIG",
+)
+
+
+def refuse_absent(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    """Raise if something is asked for that this version does not have.
+
+    Args:
+        arguments: those of `Accelerator(...)` whose engines are absent; None, "no" and empty ask for nothing.
+        environ: the environment, in which a launcher may ask for the same.
+
+    Raises:
+        ConfigurationError: something is asked for; the message says how to leave it out.
+    """
+    asked = [f"{name}={value!r}" for name, value in arguments.items() if _asks(value)]
+    if asked:
+        raise ConfigurationError(
+            f"Accelerator({', '.join(asked)}): not available in this version. Leave it out."
+        )
+    wanted = {name: environ.get(name, "") for name in _ABSENT_ENGINES}
+    found = [f"{name}={value}" for name, value in wanted.items() if value.strip().lower() in ("1", "true")]
+    if found:
+        raise EnvironmentVariableError(
+            f"{', '.join(found)} in the environment: not available in this version. Unset it, or start with "
+            "`accelerate launch` without the option that sets it."
+        )
+
+
+def _asks(value: Any) -> bool:
+    value = getattr(value, "backend", value)  # a TorchDynamoPlugin may say "no", too
+    return value is not None and str(value).strip().lower() not in ("", "no", "[]", "{}")
 
 
 # handler class -> the field of Request that it fills
@@ -56,17 +110,24 @@ _HANDLER_FIELDS: dict[type[KwargsHandler], str] = {
     InitProcessGroupKwargs: "process_group",
     AutocastKwargs: "autocast",
     GradScalerKwargs: "scaler",
+    ProfileKwargs: "profile",
+}
+
+# handler class -> the argument of Accelerator that takes it
+_ARGUMENTS: dict[type[KwargsHandler], str] = {
+    GradientAccumulationPlugin: "gradient_accumulation_plugin",
+    TorchDynamoPlugin: "dynamo_plugin",
 }
 
 
-def sort_handlers(handlers: Iterable[KwargsHandler] | None) -> dict[str, KwargsHandler]:
+def sort_handlers(handlers: Iterable[KwargsHandler] | None) -> dict[str, Any]:
     """Return the handlers by the field of `Request` that each fills.
 
     Raises:
         AssertionError: an element is no KwargsHandler (callers of the interface catch this type).
         ConfigurationError: two of one class, or a class that this version does not know.
     """
-    sorted_handlers: dict[str, KwargsHandler] = {}
+    sorted_handlers: dict[str, Any] = {}
     for handler in handlers or ():
         if not isinstance(handler, KwargsHandler):
             raise AssertionError(
@@ -75,17 +136,37 @@ def sort_handlers(handlers: Iterable[KwargsHandler] | None) -> dict[str, KwargsH
             )
         name = next((name for kind, name in _HANDLER_FIELDS.items() if isinstance(handler, kind)), None)
         if name is None:
-            known = ", ".join(kind.__name__ for kind in _HANDLER_FIELDS)
-            raise ConfigurationError(
-                f"kwargs_handlers holds a {type(handler).__name__}, which is not available in this version; "
-                f"it has {known}."
-            )
+            raise ConfigurationError(_out_of_place(handler))
         if name in sorted_handlers:
             raise ConfigurationError(
                 f"kwargs_handlers holds two {type(handler).__name__}; pass one with all the settings."
             )
         sorted_handlers[name] = handler
     return sorted_handlers
+
+
+def _out_of_place(handler: KwargsHandler) -> str:
+    argument = _ARGUMENTS.get(type(handler))
+    if argument is not None:
+        return f"kwargs_handlers holds {handler!r}: pass it as Accelerator({argument}=...)."
+    known = ", ".join(kind.__name__ for kind in _HANDLER_FIELDS)
+    return (
+        f"kwargs_handlers holds a {type(handler).__name__}, which is not available in this version; "
+        f"it has {known}."
+    )
+
+
+def dynamo_plugin(backend: DynamoBackend | str | None, plugin: TorchDynamoPlugin | None) -> TorchDynamoPlugin:
+    """Settle whether and how models are compiled.
+
+    Raises:
+        ConfigurationError: both were given, or `backend` names none.
+    """
+    if backend is not None and plugin is not None:
+        raise ConfigurationError(
+            f"dynamo_backend={str(backend)!r} and dynamo_plugin={plugin!r} were both passed: pass one."
+        )
+    return plugin or TorchDynamoPlugin(backend=backend)  # type: ignore[arg-type]  # None: the environment's
 
 
 def accumulation_plugin(
@@ -95,7 +176,9 @@ def accumulation_plugin(
 
     Raises:
         ConfigurationError: both `steps` and a plugin were given, or the number is below 1.
+        ValueError: `steps` is no number.
     """
+    steps = int(steps)
     if plugin is not None:
         if steps != 1:
             raise ConfigurationError(
@@ -115,8 +198,10 @@ def accumulation_plugin(
             warnings.warn(
                 f"{ACCUMULATION_VARIABLE}={from_environment} in the environment replaces "
                 f"gradient_accumulation_steps={steps}.",
-                stacklevel=4,
+                stacklevel=3,
             )
+        if from_environment < 1:
+            raise EnvironmentVariableError(f"{ACCUMULATION_VARIABLE}={text}: it must be at least 1.")
         steps = from_environment
     if steps < 1:
         raise ConfigurationError(f"gradient_accumulation_steps={steps}: it must be at least 1.")
@@ -139,3 +224,21 @@ def dataloader_configuration(
             "DataLoaderConfiguration only."
         )
     return configuration or DataLoaderConfiguration(split_batches=bool(split_batches))
+
+
+def project_configuration(
+    project_dir: str | PathLike[str] | None, configuration: ProjectConfiguration | None
+) -> ProjectConfiguration:
+    """Settle where the run writes; `project_dir` fills the configuration's, in place, where that is None."""
+    project = configuration or ProjectConfiguration()
+    if project_dir is None or project.project_dir == project_dir:
+        return project
+    if project.project_dir is None:
+        project.set_directories(project_dir)
+    else:
+        warnings.warn(
+            f"project_dir={project_dir!r} is not used: project_config names {project.project_dir!r}. "
+            "Pass one of them.",
+            stacklevel=3,
+        )
+    return project

@@ -27,7 +27,7 @@ class Accumulation:
 
     def configure(self, plugin_kwargs: dict[str, Any]) -> None:
         """Take over the settings of a plugin; every Accelerator of this process shares them."""
-        self.__dict__.setdefault("sync_gradients", True)
+        self.sync_gradients = True  # a loop that was left inside a window leaves nothing to the next one
         self.plugin_kwargs = plugin_kwargs
 
     def reset(self) -> None:
@@ -44,7 +44,8 @@ class Accumulation:
     def num_steps(self) -> int:
         """Micro-batches per optimizer step."""
         # Read from the dictionary each time: loops that count themselves change it.
-        return self.__dict__["plugin_kwargs"].get("num_steps") or 1 if self.__dict__ else 1
+        options = self.__dict__.get("plugin_kwargs")
+        return (options and options.get("num_steps")) or 1
 
     @property
     def sync_with_dataloader(self) -> bool:
@@ -53,7 +54,7 @@ class Accumulation:
 
     @property
     def adjust_scheduler(self) -> bool:
-        """Whether a scheduler counts micro-batches (True) or optimizer steps (False) as its own steps."""
+        """What the plugin says; a prepared scheduler advances with the optimizer's steps either way."""
         return bool(self.options.get("adjust_scheduler", False))
 
     @property
@@ -73,7 +74,7 @@ class Accumulation:
     def end_of_dataloader(self) -> bool:
         """Whether the batch in hand is the last one of the active loader; False outside any loop."""
         loader = self._loaders[-1]() if self._loaders else None
-        return bool(loader is not None and loader.end_of_dataloader)
+        return loader is not None and loader.end_of_dataloader
 
     @property
     def remainder(self) -> int:
@@ -81,12 +82,11 @@ class Accumulation:
         loader = self.active_loader
         return -1 if loader is None else loader.remainder
 
-    def tick(self, step: int, num_steps: int) -> int:
+    def tick(self, step: int) -> int:
         """Count one micro-batch and decide whether it synchronises.
 
         Args:
-            step: micro-batches since the last step, before this one.
-            num_steps: micro-batches per optimizer step.
+            step: micro-batches counted before this one.
 
         Returns:
             The new count: 0 after the last batch of a loader (which always synchronises, unless
@@ -96,7 +96,7 @@ class Accumulation:
             self.sync_gradients = True
             return 0
         step += 1
-        self.sync_gradients = step % num_steps == 0
+        self.sync_gradients = step % self.num_steps == 0
         return step
 
 

@@ -28,13 +28,13 @@ def current_ranks() -> RankGroup:
     """Return the ranks of the current run, which is started where nobody has.
 
     Raises:
-        NotInitializedError: there are several, and the training was ended.
+        NotInitializedError: there are several, and their process group was ended.
     """
     run = current.ensure()
-    if run.ended and run.world.size > 1 and not process_group.is_started():
+    if run.world.size > 1 and run.backend is not None and not process_group.is_started():
         raise NotInitializedError(
-            "Nothing can be sent between processes: the training was ended by `end_training()`. Gather what "
-            "you need before, or make another `Accelerator()`, on every process."
+            "Nothing can be sent between processes: their group was ended, as `end_training()` does. Gather "
+            "what you need before, or make another `Accelerator()`, on every process."
         )
     return RankGroup(size=run.world.size, rank=run.world.rank, device=run.device)
 

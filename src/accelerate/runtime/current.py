@@ -35,7 +35,6 @@ class Current:
         debug: whether collectives are checked on every call.
         fork_launched: whether a notebook forked this process, and its group outlives a training.
         token: a name that no other run has, in no process.
-        ended: whether the training was ended; what the run was can still be read.
         strategy: how models are trained, once an Accelerator has chosen it.
     """
 
@@ -50,9 +49,16 @@ class Current:
     debug: bool
     fork_launched: bool
     token: str
-    ended: bool
     strategy: "Strategy"
     _cpu: bool
+
+    def __getattr__(self, name: str) -> Any:
+        if name in Current.__annotations__ or hasattr(Current, name):  # a property comes here when it fails
+            raise AttributeError(
+                f"There is no `{name}` yet: no run was started here, or `_reset_state()` was called "
+                "since. Make a `PartialState()` or an `Accelerator()` first."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def started(self) -> bool:
@@ -77,19 +83,19 @@ class Current:
         debug, forked = env.get_flag("ACCELERATE_DEBUG_MODE"), env.get_flag("FORK_LAUNCHED")
         cpu = cpu or env.get_flag("ACCELERATE_USE_CPU")
         kind = select(environ, cpu=cpu)
-        world = detect(environ)
+        world = process_group.adopted(detect(environ))
         # A world of one needs no group on CPU; on accelerators engines expect one under a launcher.
-        distributed = world.size > 1 or process_group.is_started() or (world.launched and kind.type != "cpu")
+        alone = kind.type == "cpu" or not (world.launched or process_group.is_started())
+        distributed = world.size > 1 or not alone
         device = kind.torch_device(world)
         kind.select(device)
         if distributed:
-            backend = backend or kind.backend
-            world = process_group.start(world, backend, **kwargs)
-            if kind.type == "cpu" and not int(env.get("OMP_NUM_THREADS") or 0):
+            world = process_group.start(world, backend or kind.backend, **kwargs)
+            if kind.type == "cpu" and environ.get("OMP_NUM_THREADS", "0") in ("", "0"):
                 torch.set_num_threads(max(1, physical_cores() // world.local_size))
         self.__dict__.update(
             _cpu=cpu,
-            backend=backend if distributed else None,
+            backend=process_group.backend() if distributed else None,
             debug=debug,
             device=device,
             distributed_type=kind.distributed_type if distributed else DistributedType.NO,
@@ -100,22 +106,7 @@ class Current:
             world=world,
             kind=kind,
             token=uuid.uuid4().hex,
-            ended=False,
         )
-
-    @property
-    def over(self) -> bool:
-        """Whether the run was ended, or somebody has ended its process group: another one may start."""
-        if not self.__dict__:
-            return False
-        return self.ended or (self.backend is not None and not process_group.is_started())
-
-    def end(self) -> None:
-        """Leave the process group, unless a notebook owns it; the next Accelerator starts another run."""
-        if not self.__dict__.get("fork_launched"):
-            process_group.stop()
-        if self.__dict__:
-            self.ended = True
 
     def reset(self) -> None:
         """Forget the run; a process group is left as it is."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from accelerate.errors import NotInitializedError
 from accelerate.runtime import process_group
-from accelerate.runtime.current import current
+from accelerate.runtime.current import Current, current
 from accelerate.runtime.split import split
 
 __all__ = ["NotInitializedValueError", "ProcessHelpers", "do_nothing"]
@@ -71,46 +71,54 @@ class ProcessHelpers:
 
     def on_main_process(self, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """Decorate a function to run on rank 0 only; elsewhere it does nothing and gives None."""
-        return self._only_where("is_main_process", function, self.on_main_process)
+        if function is None:
+            return self.on_main_process
+        return _only(function, _started().is_main_process)
 
     def on_local_main_process(self, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """Decorate a function to run on the first rank of each machine only."""
-        return self._only_where("is_local_main_process", function, self.on_local_main_process)
+        if function is None:
+            return self.on_local_main_process
+        return _only(function, _started().is_local_main_process)
 
     def on_last_process(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Decorate a function to run on the highest rank only."""
-        return self._only_where("is_last_process", function, self.on_last_process)
+        return _only(function, _started().is_last_process)
 
     def on_process(
         self, function: Callable[..., Any] | None = None, process_index: int | None = None
     ) -> Callable[..., Any]:
-        """Decorate a function to run on rank `process_index` only."""
+        """Decorate a function to run on rank `process_index` only; one process alone runs it in any case."""
         if function is None:
             return partial(self.on_process, process_index=process_index)
-        return function if current.started and current.process_index == process_index else do_nothing
+        run = _started()
+        return _only(function, not run.use_distributed or run.process_index == process_index)
 
     def on_local_process(
         self, function: Callable[..., Any] | None = None, local_process_index: int | None = None
     ) -> Callable[..., Any]:
-        """Decorate a function to run on rank `local_process_index` of each machine only."""
+        """Decorate a function to run on rank `local_process_index` of each machine only.
+
+        One process alone runs it in any case.
+        """
         if function is None:
             return partial(self.on_local_process, local_process_index=local_process_index)
-        return (
-            function if current.started and current.local_process_index == local_process_index else do_nothing
-        )
-
-    def _only_where(
-        self, question: str, function: Callable[..., Any] | None, decorator: Callable[..., Any]
-    ) -> Callable[..., Any]:
-        if not current.started:
-            raise NotInitializedValueError(
-                "No run was started in this process: call `PartialState()` or `Accelerator()` first."
-            )
-        if function is None:
-            return decorator
-        return function if getattr(current, question) else do_nothing
+        run = _started()
+        return _only(function, not run.use_distributed or run.local_process_index == local_process_index)
 
     def print(self, *args: Any, **kwargs: Any) -> None:
-        """Print on the first rank of each machine only."""
-        if current.is_local_main_process:
+        """Print on the first rank of each machine only; starts the run when nobody has."""
+        if current.ensure().is_local_main_process:
             print(*args, **kwargs)
+
+
+def _started() -> Current:
+    if not current.started:
+        raise NotInitializedValueError(
+            "No run was started in this process: call `PartialState()` or `Accelerator()` first."
+        )
+    return current
+
+
+def _only(function: Callable[..., Any], here: bool) -> Callable[..., Any]:
+    return function if here else do_nothing

@@ -1,12 +1,13 @@
 """Ways to train a model on many ranks: the protocol, whose base class is one process. Used by the facade.
 
 Every method is called on every rank, in this order: `validate`, then `prepare` (which calls
-`prepare_model`), once a call of `Accelerator.prepare`; in each step `no_sync` around micro-batches that do
+`prepare_model`, and that `wrap`), once a call of `Accelerator.prepare`; `join` around a pass whose length may
+differ between ranks; in each step `no_sync` around micro-batches that do
 not synchronise, `backward`, `unscale`, `clip_grad_norm` or `clip_grad_value`, `step`, `zero_grad`; `save`
 and `load` at checkpoints.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -15,7 +16,9 @@ import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from accelerate.modules.compile import compile_regions, compile_whole, is_compiled
 from accelerate.modules.unwrap import extract_model_from_parallel
+from accelerate.options.enums import DynamoBackend
 from accelerate.options.request import Request
 from accelerate.precision.base import Precision, StepOutcome
 from accelerate.runtime.current import Current
@@ -92,17 +95,29 @@ class Strategy:
     def __init__(self, run: Current, precision: Precision, request: Request) -> None:
         self.run = run
         self.precision = precision
+        self.dynamo = request.dynamo
 
     def validate(self, objects: Objects) -> None:
         """Raise a ConfigurationError if `objects` cannot be prepared together; change nothing."""
 
-    def prepare(self, objects: Objects) -> Objects:
-        """Return `objects` with models and optimizers made ready for this strategy."""
+    def prepare(
+        self, objects: Objects, prepare_model: Callable[[Module, bool], Module] | None = None
+    ) -> Objects:
+        """Return `objects` with models and optimizers made ready for this strategy.
+
+        Args:
+            objects: what was given to one call of `Accelerator.prepare`.
+            prepare_model: makes one model ready, given whether to place it; the Accelerator passes its own
+                method, which a subclass may have overridden. This object's when None.
+        """
+        make = prepare_model or self._prepare_placed
         objects.models = [
-            self.prepare_model(model, place=place)
-            for model, place in zip(objects.models, objects.placed, strict=True)
+            make(model, place) for model, place in zip(objects.models, objects.placed, strict=True)
         ]
         return objects
+
+    def _prepare_placed(self, model: Module, place: bool) -> Module:
+        return self.prepare_model(model, place=place)
 
     def prepare_model(self, model: Module, *, place: bool = True, evaluation: bool = False) -> Module:
         """Return what takes the place of `model`.
@@ -114,7 +129,28 @@ class Strategy:
         """
         if place:
             model = model.to(self.run.device)
-        return self.precision.wrap_forward(self.precision.convert(model))
+        model = self.precision.wrap_forward(self.precision.convert(model))
+        if not self._compiles(model):
+            return self.wrap(model, evaluation=evaluation)
+        if self.dynamo.use_regional_compilation:
+            # Wrappers go around the whole, so that what `unwrap` finds inside of them has compiled blocks.
+            return self.wrap(compile_regions(model, **self.dynamo.to_kwargs()), evaluation=evaluation)
+        return compile_whole(self.wrap(model, evaluation=evaluation), **self.dynamo.to_kwargs())
+
+    def _compiles(self, model: Module) -> bool:
+        return self.dynamo.backend != DynamoBackend.NO and not is_compiled(model)
+
+    def wrap(self, model: Module, *, evaluation: bool) -> Module:
+        """Return `model`, ready in every other respect, inside what this strategy puts around it."""
+        return model
+
+    def join(self, joinables: Sequence[Any]) -> AbstractContextManager[Any]:
+        """Return a context in which ranks may run out of batches at different times.
+
+        Args:
+            joinables: what is trained inside: prepared models, and optimizers that communicate themselves.
+        """
+        return nullcontext()
 
     def no_sync(self, model: Module) -> AbstractContextManager[Any]:
         """Return a context whose backward passes leave gradients local."""
@@ -150,13 +186,16 @@ class Strategy:
         """Let `optimizer` (the user's own) make one step."""
         return self.precision.step(optimizer, closure)
 
-    def zero_grad(self, optimizer: Optimizer, set_to_none: bool = True) -> None:
-        """Drop the gradients of `optimizer`'s parameters."""
-        optimizer.zero_grad(set_to_none)
+    def zero_grad(self, optimizer: Optimizer, set_to_none: bool | None = None) -> None:
+        """Drop the gradients of `optimizer`'s parameters; None leaves it to `optimizer` how."""
+        if set_to_none is None:
+            optimizer.zero_grad()  # a user's optimizer may take no argument
+        else:
+            optimizer.zero_grad(set_to_none=set_to_none)
 
     def unwrap(self, model: Module) -> Module:
-        """Return the user's module behind what `prepare_model` gave."""
-        module: Module = extract_model_from_parallel(model)
+        """Return the user's module behind what `prepare_model` gave, neither wrapped nor compiled."""
+        module: Module = extract_model_from_parallel(model, keep_torch_compile=False)
         return module
 
     def state_dict(self, model: Module) -> dict[str, Any]:

@@ -36,10 +36,12 @@ class AccumulationWindow(ContextDecorator):
         self._stack: ExitStack | None = None
 
     def __enter__(self) -> None:
-        if not self._begin():
-            self._stack = ExitStack()
+        if self._begin():
+            return
+        with ExitStack() as stack:  # if one cannot be entered, those before it are left again
             for model in self._models:
-                self._stack.enter_context(self._no_sync(model))
+                stack.enter_context(self._no_sync(model))
+            self._stack = stack.pop_all()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -118,12 +118,16 @@ HOMES = {
         "is_xpu_available",
     ],
     "accelerate.modules.compile": [
+        "compile_regions",
         "has_compiled_regions",
         "is_compiled_module",
     ],
+    "accelerate.modules.fp32": [
+        "convert_outputs_to_fp32",
+        "convert_to_fp32",
+    ],
     "accelerate.modules.nested": [
         "concatenate",
-        "convert_to_fp32",
         "find_batch_size",
         "find_device",
         "get_data_structure",
@@ -161,6 +165,7 @@ HOMES = {
         "InitProcessGroupKwargs",
         "KwargsHandler",
     ],
+    "accelerate.options.profile": ["ProfileKwargs"],
     "accelerate.options.project": ["ProjectConfiguration"],
     "accelerate.runtime.collectives": [
         "broadcast",

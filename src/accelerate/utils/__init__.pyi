@@ -126,12 +126,16 @@ from accelerate.devices.support import (
     is_xpu_available as is_xpu_available,
 )
 from accelerate.modules.compile import (
+    compile_regions as compile_regions,
     has_compiled_regions as has_compiled_regions,
     is_compiled_module as is_compiled_module,
 )
+from accelerate.modules.fp32 import (
+    convert_outputs_to_fp32 as convert_outputs_to_fp32,
+    convert_to_fp32 as convert_to_fp32,
+)
 from accelerate.modules.nested import (
     concatenate as concatenate,
-    convert_to_fp32 as convert_to_fp32,
     find_batch_size as find_batch_size,
     find_device as find_device,
     get_data_structure as get_data_structure,
@@ -176,6 +180,9 @@ from accelerate.options.handlers import (
     GradScalerKwargs as GradScalerKwargs,
     InitProcessGroupKwargs as InitProcessGroupKwargs,
     KwargsHandler as KwargsHandler,
+)
+from accelerate.options.profile import (
+    ProfileKwargs as ProfileKwargs,
 )
 from accelerate.options.project import (
     ProjectConfiguration as ProjectConfiguration,
@@ -223,6 +230,7 @@ __all__ = [
     "OPTIMIZER_NAME",
     "PROFILE_PATTERN_NAME",
     "PrecisionType",
+    "ProfileKwargs",
     "ProjectConfiguration",
     "RNGType",
     "RNG_STATE_NAME",
@@ -250,9 +258,11 @@ __all__ = [
     "clean_state_dict_for_safetensors",
     "clear_environment",
     "compare_versions",
+    "compile_regions",
     "concatenate",
     "convert_bytes",
     "convert_dict_to_env_variables",
+    "convert_outputs_to_fp32",
     "convert_to_fp32",
     "extract_model_from_parallel",
     "find_batch_size",

@@ -51,6 +51,10 @@ HOMES = {
         "InitProcessGroupKwargs",
         "KwargsHandler",
     ],
+    "accelerate.options.profile": [
+        "ProfileKwargs",
+        "ProfilerActivity",
+    ],
     "accelerate.options.project": ["ProjectConfiguration"],
 }
 

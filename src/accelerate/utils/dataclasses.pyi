@@ -56,6 +56,10 @@ from accelerate.options.handlers import (
     InitProcessGroupKwargs as InitProcessGroupKwargs,
     KwargsHandler as KwargsHandler,
 )
+from accelerate.options.profile import (
+    ProfileKwargs as ProfileKwargs,
+    ProfilerActivity as ProfilerActivity,
+)
 from accelerate.options.project import (
     ProjectConfiguration as ProjectConfiguration,
 )
@@ -78,6 +82,8 @@ __all__ = [
     "KwargsHandler",
     "LoggerType",
     "PrecisionType",
+    "ProfileKwargs",
+    "ProfilerActivity",
     "ProjectConfiguration",
     "RNGType",
     "SageMakerDistributedType",

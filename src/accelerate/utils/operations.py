@@ -10,9 +10,13 @@ HOMES = {
         "is_torch_xla_available",
     ],
     "accelerate.errors": ["DistributedOperationException"],
+    "accelerate.modules.fp32": [
+        "convert_outputs_to_fp32",
+        "convert_to_fp32",
+        "ConvertOutputsToFp32",
+    ],
     "accelerate.modules.nested": [
         "concatenate",
-        "convert_to_fp32",
         "find_batch_size",
         "find_device",
         "get_data_structure",

@@ -13,9 +13,13 @@ from accelerate.devices.support import (
 from accelerate.errors import (
     DistributedOperationException as DistributedOperationException,
 )
+from accelerate.modules.fp32 import (
+    convert_outputs_to_fp32 as convert_outputs_to_fp32,
+    convert_to_fp32 as convert_to_fp32,
+    ConvertOutputsToFp32 as ConvertOutputsToFp32,
+)
 from accelerate.modules.nested import (
     concatenate as concatenate,
-    convert_to_fp32 as convert_to_fp32,
     find_batch_size as find_batch_size,
     find_device as find_device,
     get_data_structure as get_data_structure,
@@ -54,6 +58,7 @@ from accelerate.state import (
 __all__ = [
     "AcceleratorState",
     "CannotPadNestedTensorWarning",
+    "ConvertOutputsToFp32",
     "DistributedOperationException",
     "DistributedType",
     "PartialState",
@@ -61,6 +66,7 @@ __all__ = [
     "broadcast",
     "broadcast_object_list",
     "concatenate",
+    "convert_outputs_to_fp32",
     "convert_to_fp32",
     "find_batch_size",
     "find_device",

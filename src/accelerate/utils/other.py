@@ -29,8 +29,11 @@ HOMES = {
     "accelerate.devices.support": ["is_torch_xla_available"],
     "accelerate.logging": ["get_logger"],
     "accelerate.modules.compile": [
+        "compile_regions",
         "has_compiled_regions",
+        "has_repeated_blocks",
         "is_compiled_module",
+        "is_repeated_blocks",
     ],
     "accelerate.modules.unwrap": ["extract_model_from_parallel"],
     "accelerate.options.enums": ["DistributedType"],

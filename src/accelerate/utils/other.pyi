@@ -34,8 +34,11 @@ from accelerate.logging import (
     get_logger as get_logger,
 )
 from accelerate.modules.compile import (
+    compile_regions as compile_regions,
     has_compiled_regions as has_compiled_regions,
+    has_repeated_blocks as has_repeated_blocks,
     is_compiled_module as is_compiled_module,
+    is_repeated_blocks as is_repeated_blocks,
 )
 from accelerate.modules.unwrap import (
     extract_model_from_parallel as extract_model_from_parallel,
@@ -55,16 +58,19 @@ __all__ = [
     "PartialState",
     "check_os_kernel",
     "clean_state_dict_for_safetensors",
+    "compile_regions",
     "convert_bytes",
     "extract_model_from_parallel",
     "get_free_port",
     "get_logger",
     "get_pretty_name",
     "has_compiled_regions",
+    "has_repeated_blocks",
     "is_compiled_module",
     "is_deepspeed_available",
     "is_numpy_available",
     "is_port_in_use",
+    "is_repeated_blocks",
     "is_torch_distributed_available",
     "is_torch_version",
     "is_torch_xla_available",

@@ -168,6 +168,16 @@ def test_metal_has_no_double_precision(mps):
     assert KINDS["mps"].supports(torch.float16)
 
 
+@pytest.mark.parametrize("answer", [True, False])
+def test_scaled_gradients_on_metal_depend_on_torch(mps, monkeypatch, answer):
+    asked = []
+    monkeypatch.setattr(
+        torch._C, "_dispatch_has_kernel_for_dispatch_key", lambda *names: asked.append(names) or answer
+    )
+    assert KINDS["mps"].supports_grad_scaler() is answer
+    assert asked == [("aten::_amp_foreach_non_finite_check_and_unscale_", "MPS")]
+
+
 def test_metal_has_one_device_for_every_rank(mps):
     assert KINDS["mps"].torch_device(rank(3)) == torch.device("mps")
     KINDS["mps"].select(torch.device("mps", 0))

@@ -92,6 +92,27 @@ def test_the_watchdog_ends_ranks_when_its_pipe_ends(sleeper: "subprocess.Popen[s
     guard._process.wait(10)
 
 
+def test_insisting_reaches_a_process_that_swallowed_the_first_signal() -> None:
+    code = """
+import signal, sys
+seen = []
+def swallow(number, frame):
+    seen.append(number)
+    if len(seen) == 3:
+        sys.exit(7)
+signal.signal(signal.SIGINT, swallow)
+print("up", flush=True)
+while True:
+    signal.pause()
+"""
+    with start(code) as process, Watchdog() as guard:
+        assert process.stdout is not None
+        process.stdout.readline()
+        guard.guard([process.pid])
+        guard.insist(signal.SIGINT, 0.05)
+        assert process.wait(10) == 7
+
+
 def test_kill_is_at_once(sleeper: "subprocess.Popen[str]") -> None:
     with Watchdog() as guard:
         guard.guard([sleeper.pid])

@@ -46,6 +46,15 @@ def test_a_rank_that_is_silent_is_believed_for_a_while() -> None:
     assert relay.tick(HOLD_PATIENCE).startswith(TRACEBACK)
 
 
+def test_the_last_words_of_a_rank_that_was_told_to_end_stay_held() -> None:
+    relay = Relay()
+    relay.ending = True
+    relay.feed(TRACEBACK, 0.0)
+    assert relay.feed(b"more\n", GOES_ON_AFTER) == b""
+    assert relay.tick(HOLD_PATIENCE) == b""
+    assert relay.finish(show_held=False) == b""
+
+
 def test_a_traceback_right_behind_a_progress_bar() -> None:
     relay = Relay()
     assert relay.feed(b"\r 10%|# [00:01]" + TRACEBACK, 0.0) == b"\r 10%|# [00:01]"

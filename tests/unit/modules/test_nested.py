@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from accelerate.modules.nested import (
     TensorInformation,
     concatenate,
-    convert_to_fp32,
     find_batch_size,
     find_device,
     flatten,
@@ -403,16 +402,3 @@ def test_concatenate_refuses_what_is_no_tensor():
 def test_find_device():
     assert find_device({"a": "text", "b": [3, torch.ones(1, device="meta"), torch.ones(1)]}).type == "meta"
     assert find_device(["text"]) is None
-
-
-def test_only_half_precision_becomes_fp32():
-    data = [
-        torch.ones(1, dtype=dtype) for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.int8)
-    ]
-    converted = convert_to_fp32([*data, "text"])
-    assert [leaf.dtype for leaf in converted[:4]] == [torch.float32, torch.float32, torch.float64, torch.int8]
-    assert converted[2] is data[2]
-    assert converted[4] == "text"
-    half = torch.ones(1, dtype=torch.float16, requires_grad=True)
-    convert_to_fp32(half).sum().backward()
-    assert half.grad == 1

@@ -52,7 +52,7 @@ def test_only_differences_are_handed_over() -> None:
 
 
 def test_dictionaries_are_deep_copies() -> None:
-    handler = DistributedDataParallelKwargs(comm_state_option={"rank": [1]})
+    handler = DistributedDataParallelKwargs(comm_hook="power_sgd", comm_state_option={"rank": [1]})
     taken = handler.to_dict(ignore_keys=())
     taken["comm_state_option"]["rank"].append(2)
     assert handler.comm_state_option == {"rank": [1]}
@@ -103,6 +103,13 @@ def test_unknown_hooks_are_refused(field: str, value: str, allowed: str) -> None
         DistributedDataParallelKwargs(**{field: value})  # type: ignore[arg-type]
 
 
+def test_a_state_for_a_hook_without_one_is_warned_about() -> None:
+    state = {"matrix_approximation_rank": 2}
+    with pytest.warns(UserWarning, match="comm_hook='fp16'.*has no use for comm_state_option"):
+        DistributedDataParallelKwargs(comm_hook="fp16", comm_state_option=state)  # type: ignore[arg-type]
+    DistributedDataParallelKwargs(comm_hook="power_sgd", comm_state_option=state)  # type: ignore[arg-type]
+
+
 def test_representation() -> None:
     assert repr(DistributedDataParallelKwargs()) == (
         "DistributedDataParallelKwargs(dim=0, broadcast_buffers=True, bucket_cap_mb=25, "
@@ -138,3 +145,15 @@ def test_default_timeouts(backend: str | None, seconds: int, kwargs: dict[str, A
 def test_a_chosen_timeout_stays() -> None:
     handler = InitProcessGroupKwargs(timeout=timedelta(weeks=52))
     assert handler.to_kwargs() == {"timeout": timedelta(weeks=52)}
+
+
+@pytest.mark.parametrize("minutes", [10, 30])
+def test_a_chosen_timeout_is_handed_over_also_where_it_is_a_default(minutes: int) -> None:
+    timeout = timedelta(minutes=minutes)
+    assert InitProcessGroupKwargs(timeout=timeout).to_kwargs() == {"timeout": timeout}
+
+
+def test_no_more_than_the_fields_is_told() -> None:
+    handler = InitProcessGroupKwargs(timeout=timedelta(minutes=1))
+    assert list(handler.to_dict()) == ["backend", "init_method", "timeout"]
+    assert handler == InitProcessGroupKwargs(timeout=timedelta(minutes=1))
