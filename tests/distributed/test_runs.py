@@ -63,9 +63,10 @@ def three_runs(reuse, slow_rank=None):
     for run in range(3):
         if os.environ["RANK"] == str(slow_rank):
             time.sleep(0.3)  # the others come to the meeting first, and find what the last run has left
-        accelerator = accelerator_for(run)
+        accelerator = accelerator_for(run, mixed_precision="bf16" if run == 1 else "no")
         objects = accelerator.prepare(*(objects if reuse else make_objects()))
-        outcomes.append((accelerator.gradient_accumulation_steps, *train(accelerator, *objects)))
+        in_bf16 = "forward" in vars(accelerator.unwrap_model(objects[0]))
+        outcomes.append((accelerator.gradient_accumulation_steps, in_bf16, *train(accelerator, *objects)))
         kept.append(objects[0])  # a wrapper of a group that is gone must not disturb the next one
         accelerator.end_training()
         assert not dist.is_initialized()
@@ -84,7 +85,7 @@ def expected_runs(rank, size):
             samples = [[4 * r + 2 * rank, 4 * r + 2 * rank + 1] for r in range(2)]
         last = len(samples) - 1
         steps = [(index + 1) % (run + 1) == 0 or index == last for index in range(len(samples))]
-        outcomes.append((run + 1, samples, steps))
+        outcomes.append((run + 1, run == 1, samples, steps))
     return outcomes
 
 
