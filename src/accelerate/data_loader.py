@@ -29,14 +29,14 @@ HOMES = {
     ],
     "accelerate.devices.support": ["is_torch_xla_available"],
     "accelerate.logging": ["get_logger"],
-    "accelerate.modules.nested": [
+    "accelerate.modules.batch": [
         "concatenate",
         "find_batch_size",
         "get_data_structure",
         "initialize_tensors",
-        "send_to_device",
         "slice_tensors",
     ],
+    "accelerate.modules.nested": ["send_to_device"],
     "accelerate.options.enums": [
         "DistributedType",
         "RNGType",

@@ -32,13 +32,15 @@ from accelerate.devices.support import (
 from accelerate.logging import (
     get_logger as get_logger,
 )
-from accelerate.modules.nested import (
+from accelerate.modules.batch import (
     concatenate as concatenate,
     find_batch_size as find_batch_size,
     get_data_structure as get_data_structure,
     initialize_tensors as initialize_tensors,
-    send_to_device as send_to_device,
     slice_tensors as slice_tensors,
+)
+from accelerate.modules.nested import (
+    send_to_device as send_to_device,
 )
 from accelerate.options.enums import (
     DistributedType as DistributedType,

@@ -6,6 +6,7 @@
     ├── NotInitializedError         (RuntimeError)  the current run has not been started
     ├── MissingPackageError         (ImportError)   an optional library is needed and not installed
     ├── DistributedOperationException               ranks disagree about a collective
+    │   └── AbsentRankError         (RuntimeError)  some ranks did not come to it, or are gone
     ├── CheckpointError             (RuntimeError)  a checkpoint cannot be written or read
     │   ├── MissingCheckpointFileError (FileNotFoundError)     a file that should be there is not
     │   └── UnsafeCheckpointError      (pickle.UnpicklingError) reading a file would run code from it
@@ -18,6 +19,7 @@ Each one also subclasses the builtin that callers already catch at that place.
 import pickle
 
 __all__ = [
+    "AbsentRankError",
     "AccelerateError",
     "CheckpointError",
     "ConfigurationError",
@@ -54,6 +56,10 @@ class MissingPackageError(AccelerateError, ImportError):
 
 class DistributedOperationException(AccelerateError):
     """Ranks disagree about the operation, structure, shape or dtype of a collective."""
+
+
+class AbsentRankError(DistributedOperationException, RuntimeError):
+    """A collective failed because ranks did not come to it in time, or the connection to them is lost."""
 
 
 class CheckpointError(AccelerateError, RuntimeError):

@@ -21,8 +21,10 @@ from accelerate.runtime.collectives import (
     gather_object,
     pad_across_processes,
     reduce,
+    wait_for_everyone,
 )
 from accelerate.runtime.current import current
+from accelerate.runtime.header import GlooChannel
 from accelerate.runtime.rank_group import RankGroup
 from tests.support.rank_pool import RankPool
 
@@ -75,8 +77,9 @@ def join() -> tuple[int, int]:
 
 @contextlib.contextmanager
 def counted() -> Iterator[list[str]]:
-    """List the functions of torch.distributed that are called to send something."""
+    """List the functions of torch.distributed that are called to send something, and the headers."""
     calls: list[str] = []
+    exchange = GlooChannel._exchange
 
     def counting(name: str, function: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -88,9 +91,11 @@ def counted() -> Iterator[list[str]]:
     originals = {name: getattr(dist, name) for name in SENDING if hasattr(dist, name)}
     for name, function in originals.items():
         setattr(dist, name, counting(name, function))
+    GlooChannel._exchange = counting("header", exchange)  # type: ignore[method-assign]
     try:
         yield calls
     finally:
+        GlooChannel._exchange = exchange  # type: ignore[method-assign]
         for name, function in originals.items():
             setattr(dist, name, function)
 
@@ -151,10 +156,11 @@ def test_gather_of_every_dtype_and_layout(rank_pool: RankPool, num_ranks: int) -
 
 def gathered_mixture() -> None:
     rank, size = join()
+    wait_for_everyone()  # the first call connects the ranks
     mine, all_of_them = mixture(rank), [mixture(r) for r in range(size)]
     with counted() as calls:
         result = gather(mine)
-    assert len(calls) == 1, calls
+    assert len(calls) == 2, calls
     assert list(result) == list(mine)
     for key, value in result.items():
         rows = [each[key] if each[key].ndim else each[key].unsqueeze(0) for each in all_of_them]
@@ -201,6 +207,7 @@ def test_gather_keeps_containers_and_makes_vectors_of_scalars(rank_pool: RankPoo
 
 def counts() -> dict[str, list[str]]:
     rank, _ = join()
+    wait_for_everyone()  # the first call connects the ranks
     found = {}
     one_dtype = [leaf.float() for leaf in flatten(nested_of(rank))[0]]
     for name, operation in [
@@ -218,6 +225,9 @@ def counts() -> dict[str, list[str]]:
     with counted() as calls:
         gather([]), reduce({}), broadcast(()), pad_across_processes([])
     found["nothing"] = calls
+    with counted() as calls:
+        wait_for_everyone()
+    found["wait"] = calls
     return found
 
 
@@ -225,10 +235,17 @@ def counts() -> dict[str, list[str]]:
 def test_the_number_of_collectives(rank_pool: RankPool, num_ranks: int) -> None:
     assert len(flatten(nested_of(0))[0]) == 100
     for found in rank_pool.run(counts, num_ranks=num_ranks):
-        assert len(found.pop("nothing")) == 0
-        assert len(found.pop("reduce of two dtypes")) == 2
-        assert found.pop("gather")[0].startswith("all_gather")
-        assert found == {"reduce": ["all_reduce"], "broadcast": ["broadcast"], "pad": ["all_reduce"]}
+        header, gather_call = found.pop("gather")
+        assert header == "header"
+        assert gather_call.startswith("all_gather")
+        assert found == {
+            "reduce": ["header", "all_reduce"],
+            "broadcast": ["header", "broadcast"],
+            "pad": ["header"],  # which carries the sizes
+            "reduce of two dtypes": ["header", "all_reduce", "all_reduce"],
+            "nothing": ["header"] * 4,
+            "wait": ["header"],
+        }
 
 
 # reduce ---------------------------------------------------------------------------------------------------
@@ -308,10 +325,11 @@ def test_gradients_flow_to_a_ranks_own_part(rank_pool: RankPool) -> None:
 
 def broadcasted(source: int) -> None:
     rank, _ = join()
+    wait_for_everyone()  # the first call connects the ranks
     mine, expected = mixture(rank), mixture(source)
     with counted() as calls:
         result = broadcast(mine, source)
-    assert calls == ["broadcast"]
+    assert calls == ["header", "broadcast"]
     for key, value in result.items():
         assert value is mine[key]
         assert same(value, expected[key]), key

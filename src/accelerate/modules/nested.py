@@ -2,14 +2,20 @@
 
 [Note: nested containers]
 A *container* is a list, a tuple (named tuples and torch's own result tuples included) or a mapping, of any
-subclass. Everything else is a *leaf*, also a dataclass, a set or a deque. A container is rebuilt by its
-own type. Paths in error messages are written as one would index: `['labels'][0].x`.
+subclass, or a *record*: an instance of a dataclass that is no mapping. Everything else is a *leaf*, also a
+set or a deque. A container is rebuilt by its own type; a record is copied without its constructor, and is
+the same object when no field has changed. A field of a record that is None counts as absent, as in the
+outputs of transformers; a record inside itself, as in a node that knows its parent, is a leaf. Functions
+carry the ids of the records that they are inside of as `around`. Paths in error messages are written as one
+would index: `['labels'][0].x`.
 """
 
 import copy
 from collections import UserDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -17,24 +23,20 @@ from torch import Tensor
 
 __all__ = [
     "TensorInformation",
-    "concatenate",
-    "find_batch_size",
     "find_device",
     "flatten",
-    "get_data_structure",
-    "get_shape",
     "honor_type",
-    "ignorant_find_batch_size",
-    "initialize_tensors",
     "is_namedtuple",
+    "is_record",
     "is_tensor_information",
     "is_torch_tensor",
-    "listify",
     "map_leaves",
+    "named_items",
+    "outline",
     "recursively_apply",
     "send_to_device",
-    "slice_tensors",
     "walk",
+    "with_fields",
 ]
 
 
@@ -80,6 +82,8 @@ def honor_type(obj: Any, generator: Iterable[Any]) -> Any:
 
 
 def _honor_mapping(obj: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
+    if isinstance(obj, dict) and hasattr(type(obj), "__dataclass_fields__"):
+        return _honor_mapping_with_fields(obj, values)
     try:
         return type(obj)(values)  # type: ignore[call-arg]
     except TypeError:
@@ -92,23 +96,104 @@ def _honor_mapping(obj: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
     return rebuilt
 
 
-def map_leaves(function: Callable[[Any], Any], data: Any) -> Any:
+def _honor_mapping_with_fields(obj: dict[Any, Any], values: dict[Any, Any]) -> Any:
+    # Its constructor takes fields, which may be more than the items, or items; and it may refuse `update`.
+    if obj.keys() != values.keys():
+        return type(obj)(values)
+    rebuilt = copy.copy(obj)
+    for key, value in values.items():
+        rebuilt[key] = value
+        if isinstance(key, str) and key in type(obj).__dataclass_fields__:  # type: ignore[attr-defined]
+            object.__setattr__(rebuilt, key, value)  # a frozen dataclass has no assignment
+    return rebuilt
+
+
+def is_record(data: Any, around: tuple[int, ...] = ()) -> bool:
+    """Return whether `data` is an instance of a dataclass that counts as a container."""
+    kind = type(data)
+    return hasattr(kind, "__dataclass_fields__") and kind is not TensorInformation and id(data) not in around
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass instance that have a value."""
+    found = ((field.name, getattr(record, field.name, None)) for field in fields(record))
+    return {name: value for name, value in found if value is not None}
+
+
+def with_fields(record: Any, values: Mapping[str, Any]) -> Any:
+    """Return a copy of a dataclass instance with other values; the instance itself if none is new."""
+    if all(getattr(record, name) is value for name, value in values.items()):
+        return record
+    rebuilt = copy.copy(record)
+    for name, value in values.items():
+        object.__setattr__(rebuilt, name, value)  # a frozen one refuses its own way
+    return rebuilt
+
+
+def map_leaves(function: Callable[[Any], Any], data: Any, around: tuple[int, ...] = ()) -> Any:
     """Return `data` with `function(leaf)` in place of every leaf; containers are rebuilt by their type."""
     kind = type(data)
     if kind is Tensor:
         return function(data)
     # The plain types first: an isinstance check against Mapping costs more than the rest of the visit.
     if kind is list:
-        return [map_leaves(function, item) for item in data]
+        return [map_leaves(function, item, around) for item in data]
     if kind is tuple:
-        return tuple([map_leaves(function, item) for item in data])
+        return tuple([map_leaves(function, item, around) for item in data])
     if kind is dict:
-        return {key: map_leaves(function, value) for key, value in data.items()}
+        return {key: map_leaves(function, value, around) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        return honor_type(data, (map_leaves(function, item) for item in data))
+        return honor_type(data, (map_leaves(function, item, around) for item in data))
     if isinstance(data, Mapping):
-        return honor_type(data, ((key, map_leaves(function, value)) for key, value in data.items()))
+        return honor_type(data, ((key, map_leaves(function, value, around)) for key, value in data.items()))
+    if is_record(data, around):
+        around = (*around, id(data))
+        return with_fields(data, {k: map_leaves(function, v, around) for k, v in _fields(data).items()})
     return function(data)
+
+
+def outline(function: Callable[[Any], Any], data: Any, around: tuple[int, ...] = ()) -> Any:
+    """Return `function(leaf)` for every leaf in plain lists and dictionaries, which show the structure only.
+
+    Lists and tuples of any class become lists; mappings, named tuples and records become dictionaries from
+    keys to parts. A key that may not look alike in other processes stands there by the name of its type.
+    """
+    kind = type(data)
+    if kind is Tensor:
+        return function(data)
+    # Called for every collective: the plain types first, and no call for a tensor's visit.
+    if kind is list or kind is tuple:
+        return [function(item) if type(item) is Tensor else outline(function, item, around) for item in data]
+    if isinstance(data, (list, tuple)) and not is_namedtuple(data):
+        return [outline(function, item, around) for item in data]
+    items = named_items(data, around)
+    if items is None:
+        return function(data)
+    if is_record(data):
+        around = (*around, id(data))
+    return {
+        key if type(key) is str else _portable(key): outline(function, value, around)
+        for key, value in items.items()
+    }
+
+
+def named_items(data: Any, around: tuple[int, ...] = ()) -> Mapping[Any, Any] | None:
+    """Return the parts of a mapping, named tuple or record by key or field, None for anything else."""
+    if isinstance(data, Mapping):
+        return data
+    if is_namedtuple(data):
+        return dict(zip(data._fields, data, strict=True))
+    return _fields(data) if is_record(data, around) else None
+
+
+def _portable(key: Any) -> Any:
+    if type(key) in (str, int, float, bool, bytes, type(None)):
+        return key
+    if isinstance(key, Enum):
+        return str(key)
+    if isinstance(key, tuple):
+        return tuple([_portable(item) for item in key])
+    return type(key).__qualname__
 
 
 def flatten(data: Any) -> tuple[list[Any], Callable[[Iterable[Any]], Any]]:
@@ -119,7 +204,12 @@ def flatten(data: Any) -> tuple[list[Any], Callable[[Iterable[Any]], Any]]:
         returns them in containers like those of `data`.
     """
     leaves: list[Any] = []
-    map_leaves(leaves.append, data)
+
+    def collect(leaf: Any) -> Any:
+        leaves.append(leaf)
+        return leaf  # so that records are not copied
+
+    map_leaves(collect, data)
 
     def rebuild(new_leaves: Iterable[Any]) -> Any:
         remaining = iter(new_leaves)
@@ -128,17 +218,21 @@ def flatten(data: Any) -> tuple[list[Any], Callable[[Iterable[Any]], Any]]:
     return leaves, rebuild
 
 
-def walk(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def walk(data: Any, path: str = "", around: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Give (path, leaf) for every leaf of `data`, in the order of `flatten`; a bare leaf has the path ""."""
     if is_namedtuple(data):
         for name, item in zip(data._fields, data, strict=True):
-            yield from walk(item, f"{path}.{name}")
+            yield from walk(item, f"{path}.{name}", around)
     elif isinstance(data, (list, tuple)):
         for index, item in enumerate(data):
-            yield from walk(item, f"{path}[{index}]")
+            yield from walk(item, f"{path}[{index}]", around)
     elif isinstance(data, Mapping):
         for key, value in data.items():
-            yield from walk(value, f"{path}[{key!r}]")
+            yield from walk(value, f"{path}[{key!r}]", around)
+    elif is_record(data, around):
+        around = (*around, id(data))
+        for name, value in _fields(data).items():
+            yield from walk(value, f"{path}.{name}", around)
     else:
         yield path, data
 
@@ -155,7 +249,7 @@ def recursively_apply(
 
     Args:
         func: gets one leaf.
-        data: nested lists, tuples, named tuples and mappings.
+        data: nested lists, tuples, named tuples, mappings and dataclasses.
         args: passed on to `func`.
         test_type: which leaves are meant; tensors by default.
         error_on_other_type: refuse other leaves, which are otherwise kept as they are.
@@ -192,15 +286,6 @@ def describe(path: str, leaf: Any) -> str:
     return f"{kind} at {path}" if path else f"an object of type {kind}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Move:
-    """Where `send_to_device` moves leaves, and how."""
-
-    device: torch.device
-    non_blocking: bool
-    skip_keys: frozenset[Any]
-
-
 def send_to_device(
     tensor: Any,
     device: torch.device | str | int,
@@ -214,140 +299,71 @@ def send_to_device(
         device: where to.
         non_blocking: do not wait for copies from pinned memory; an object whose `to` does not know this
             argument is moved without it.
-        skip_keys: keys of mappings, at any depth, whose values stay where they are.
+        skip_keys: keys of mappings and names of dataclass fields, at any depth, whose values stay where they
+            are.
 
     Returns:
         New containers of the same types; a tensor that is on `device` already is the same object.
     """
+    skip = (
+        _NOTHING if skip_keys is None else frozenset([skip_keys] if isinstance(skip_keys, str) else skip_keys)
+    )
+    return _move(tensor, _target(device), non_blocking, skip, ())
+
+
+_NOTHING: frozenset[Any] = frozenset()
+
+
+@lru_cache(maxsize=64)
+def _target(device: torch.device | str | int) -> torch.device:
     target = torch.device(device)
-    if target.type == "cpu":
-        target = torch.device("cpu")  # a CPU tensor never reports an index, so that cpu:0 would never match
-    skip = frozenset([skip_keys] if isinstance(skip_keys, str) else skip_keys or ())
-    return _move(tensor, _Move(device=target, non_blocking=non_blocking, skip_keys=skip))
+    # A CPU tensor never reports an index, so that cpu:0 would never match.
+    return torch.device("cpu") if target.type == "cpu" else target
 
 
-def _move(data: Any, how: _Move) -> Any:
-    # Called for every leaf of every batch: the plain types come first.
+def _move(
+    data: Any, device: torch.device, non_blocking: bool, skip: frozenset[Any], around: tuple[int, ...]
+) -> Any:
+    # Called for every batch, mostly a dictionary of tensors: plain types come first, and no call for a tensor
+    # that is there already.
     kind = type(data)
     if kind is Tensor:
-        return data if data.device == how.device else data.to(how.device, non_blocking=how.non_blocking)
+        return data if data.device == device else data.to(device, non_blocking=non_blocking)
     if kind is dict:
-        skip = how.skip_keys
-        return {key: value if key in skip else _move(value, how) for key, value in data.items()}
-    if kind is list:
-        return [_move(item, how) for item in data]
-    if kind is tuple:
-        return tuple([_move(item, how) for item in data])
-    return _move_other(data, how)
+        return {
+            key: value
+            if (type(value) is Tensor and value.device == device) or key in skip
+            else _move(value, device, non_blocking, skip, around)
+            for key, value in data.items()
+        }
+    if kind is list or kind is tuple:
+        moved = [
+            item
+            if type(item) is Tensor and item.device == device
+            else _move(item, device, non_blocking, skip, around)
+            for item in data
+        ]
+        return moved if kind is list else tuple(moved)
+    return _move_other(data, device, non_blocking, skip, around)
 
 
-def _move_other(data: Any, how: _Move) -> Any:
+def _move_other(
+    data: Any, device: torch.device, non_blocking: bool, skip: frozenset[Any], around: tuple[int, ...]
+) -> Any:
     # A class has `to` as a plain function, and a named tuple may have a field of that name.
     if callable(getattr(data, "to", None)) and not isinstance(data, type):
         try:
-            return data.to(how.device, non_blocking=how.non_blocking)
+            return data.to(device, non_blocking=non_blocking)
         except TypeError:
-            return data.to(how.device)
+            return data.to(device)
     if isinstance(data, (list, tuple)):
-        return honor_type(data, (_move(item, how) for item in data))
+        return honor_type(data, (_move(item, device, non_blocking, skip, around) for item in data))
     if isinstance(data, Mapping):
-        skip = how.skip_keys
-        return honor_type(data, ((k, v if k in skip else _move(v, how)) for k, v in data.items()))
+        moved = _move(dict(data), device, non_blocking, skip, around)
+        return honor_type(data, moved.items())
+    if is_record(data, around):
+        return with_fields(data, _move(_fields(data), device, non_blocking, skip, (*around, id(data))))
     return data
-
-
-def get_data_structure(data: Any) -> Any:
-    """Return `data` with a `TensorInformation` in place of every tensor."""
-    return recursively_apply(lambda tensor: TensorInformation(tensor.shape, tensor.dtype), data)
-
-
-def get_shape(data: Any) -> Any:
-    """Return `data` with its shape, as a list of int, in place of every tensor."""
-    return recursively_apply(lambda tensor: list(tensor.shape), data)
-
-
-def initialize_tensors(data_structure: Any) -> Any:
-    """Return `data_structure` with an uninitialised CPU tensor in place of every `TensorInformation`."""
-    return recursively_apply(
-        lambda information: torch.empty(information.shape, dtype=information.dtype),
-        data_structure,
-        test_type=is_tensor_information,
-    )
-
-
-def find_batch_size(data: Any) -> int:
-    """Return the size along dim 0 of the first tensor in nested containers.
-
-    Raises:
-        TypeError: the first leaf is not a tensor.
-        ValueError: the first container met is empty.
-        IndexError: the first tensor has no dims.
-    """
-    first = data
-    while isinstance(first, (list, tuple, Mapping)):
-        if not first:
-            raise ValueError(f"An empty {type(first).__name__} has no batch size.")
-        first = next(iter(first.values() if isinstance(first, Mapping) else first))
-    if not isinstance(first, Tensor):
-        raise TypeError(
-            f"Only tensors have a batch size, but the first leaf is of type {type(first).__name__}."
-        )
-    if first.ndim == 0:
-        raise IndexError("A tensor without dims has no batch size.")
-    return first.shape[0]
-
-
-def ignorant_find_batch_size(data: Any) -> int | None:
-    """Return `find_batch_size(data)`, or None where the first leaf is no tensor or there is none."""
-    try:
-        return find_batch_size(data)
-    except (TypeError, ValueError):
-        return None
-
-
-def listify(data: Any) -> Any:
-    """Return `data` with nested lists of Python numbers in place of every tensor."""
-    return recursively_apply(lambda tensor: tensor.tolist(), data)
-
-
-def slice_tensors(
-    data: Any, tensor_slice: Any, process_index: int | None = None, num_processes: int | None = None
-) -> Any:
-    """Return `data` with `tensor[tensor_slice]` in place of every tensor.
-
-    Args:
-        data: nested containers; leaves that are no tensors are kept.
-        tensor_slice: a slice or anything else that indexes a tensor.
-        process_index: not used; other functions that divide a batch among ranks need it.
-        num_processes: not used, likewise.
-    """
-    return recursively_apply(lambda tensor: tensor[tensor_slice], data)
-
-
-def concatenate(data: Sequence[Any], dim: int = 0) -> Any:
-    """Concatenate several nested containers of one structure, tensor by tensor.
-
-    Args:
-        data: a list or tuple of alike containers of tensors, or of tensors.
-        dim: along which the tensors are joined.
-
-    Returns:
-        One container like `data[0]`.
-
-    Raises:
-        TypeError: a leaf is not a tensor.
-        ValueError: `data` is empty.
-    """
-    if not len(data):
-        raise ValueError("`concatenate([])`: there is nothing to concatenate.")
-    first = data[0]
-    if isinstance(first, (list, tuple)):
-        return honor_type(first, (concatenate([item[i] for item in data], dim) for i in range(len(first))))
-    if isinstance(first, Mapping):
-        return honor_type(first, ((key, concatenate([item[key] for item in data], dim)) for key in first))
-    if not isinstance(first, Tensor):
-        raise TypeError(f"`concatenate` joins tensors only, but was given {type(first).__name__}.")
-    return torch.cat(list(data), dim=dim)
 
 
 def _tensors(data: Any) -> Iterator[Tensor]:

@@ -5,9 +5,11 @@ the work. With one process nothing is sent.
 """
 
 import warnings
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
-from accelerate.errors import NotInitializedError
+from accelerate.errors import DistributedOperationException, NotInitializedError
 from accelerate.runtime import process_group
 from accelerate.runtime.current import current
 from accelerate.runtime.rank_group import CannotPadNestedTensorWarning, RankGroup
@@ -16,12 +18,18 @@ __all__ = [
     "CannotPadNestedTensorWarning",
     "broadcast",
     "broadcast_object_list",
+    "chained_operation",
     "current_ranks",
     "gather",
     "gather_object",
     "pad_across_processes",
     "reduce",
+    "verify_operation",
+    "wait_for_everyone",
 ]
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 
 def current_ranks() -> RankGroup:
@@ -36,7 +44,13 @@ def current_ranks() -> RankGroup:
             "Nothing can be sent between processes: their group was ended, as `end_training()` does. Gather "
             "what you need before, or make another `Accelerator()`, on every process."
         )
-    return RankGroup(size=run.world.size, rank=run.world.rank, device=run.device)
+    return RankGroup(size=run.world.size, rank=run.world.rank, device=run.device, debug=run.debug)
+
+
+def wait_for_everyone() -> None:
+    """Return when every process has called this; at once when there is no process group."""
+    if process_group.is_started():
+        current_ranks().barrier()
 
 
 def gather(tensor: Any) -> Any:
@@ -159,3 +173,51 @@ def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list
         ValueError: there is no such process.
     """
     return current_ranks().broadcast_object_list(object_list, from_process)
+
+
+def verify_operation(function: Callable[P, Result]) -> Callable[P, Result]:
+    """Decorate a function of nested tensors so that debug mode compares its first argument between processes.
+
+    The collectives of this package compare by themselves; this is for functions that communicate in other
+    ways. Outside of debug mode (`ACCELERATE_DEBUG_MODE`) and with one process it changes nothing.
+
+    Args:
+        function: takes nested tensors as its first argument or as `tensor=`.
+
+    Returns:
+        A function that raises a `DistributedOperationException` on every process where structure, shapes or
+        dtypes differ.
+    """
+
+    @wraps(function)
+    def verified(*args: P.args, **kwargs: P.kwargs) -> Result:
+        ranks = current_ranks()
+        if ranks.debug and ranks.size > 1:
+            tensor = kwargs["tensor"] if "tensor" in kwargs else args[0]
+            ranks.compare(_dotted_name(function), tensor)
+        return function(*args, **kwargs)
+
+    return verified
+
+
+def chained_operation(function: Callable[P, Result]) -> Callable[P, Result]:
+    """Decorate a function that calls collectives so that their disagreement names it as well.
+
+    Returns:
+        A function that raises a `DistributedOperationException` from the one that a collective raised.
+    """
+
+    @wraps(function)
+    def chained(*args: P.args, **kwargs: P.kwargs) -> Result:
+        try:
+            return function(*args, **kwargs)
+        except DistributedOperationException as error:
+            raise type(error)(
+                f"`{_dotted_name(function)}` called a collective that failed: {error}"
+            ) from error
+
+    return chained
+
+
+def _dotted_name(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"

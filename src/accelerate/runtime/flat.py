@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -104,14 +104,18 @@ class MovePlan:
             torch.cat([raw[index].reshape(-1) for index in segment.indices], out=window)
         return row
 
-    def unpack(self, rows: Tensor) -> list[Tensor]:
-        """Return views of `rows`, (num_rows, row_bytes), as each leaf's elements, (num_rows, numel)."""
+    def unpack(self, rows: Tensor, *, copy: bool = False) -> list[Tensor]:
+        """Return each leaf's elements, (num_rows, numel), out of `rows`, (num_rows, row_bytes).
+
+        They are views, or contiguous copies with memory of their own.
+        """
+        split: Callable[..., Any] = torch.split_with_sizes_copy if copy else torch.split_with_sizes
         leaves = [rows] * len(self.dtypes)
         for segment in self.segments:
             window = rows[:, segment.start : segment.stop]
             # A window of no bytes has strides that cannot be viewed as a larger dtype.
             window = window.view(segment.carrier) if window.numel() else window.to(segment.carrier)
-            parts = torch.split_with_sizes(window, segment.numels, dim=1)
+            parts = split(window, segment.numels, dim=1)
             for index, part in zip(segment.indices, parts, strict=True):
                 dtype = self.dtypes[index]
                 leaves[index] = part if dtype == segment.carrier else part.view(dtype)

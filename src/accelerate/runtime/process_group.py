@@ -1,4 +1,4 @@
-"""Every side effect on torch.distributed's default process group: start, wait, stop.
+"""Every side effect on torch.distributed's default process group: start and stop.
 
 Called by the start of the current run and by `end_training`; every rank calls each function.
 
@@ -33,6 +33,7 @@ import torch.distributed.nn  # noqa: F401
 
 from accelerate.compat import env
 from accelerate.errors import ConfigurationError, LaunchError
+from accelerate.runtime import header
 from accelerate.runtime.failure import install_excepthook
 from accelerate.runtime.world import World
 
@@ -45,7 +46,6 @@ __all__ = [
     "set_timeout",
     "start",
     "stop",
-    "wait_for_everyone",
 ]
 
 # NCCL aborts the process on time-out, so that a shorter one costs nothing but the waiting.
@@ -207,15 +207,10 @@ def _explain(world: World, error: Exception) -> str:
     )
 
 
-def wait_for_everyone() -> None:
-    """Return when every rank has called this; at once when there is no process group."""
-    if is_started():
-        dist.barrier()
-
-
 def stop(group: Any = None) -> None:
     """Leave `group`, or the default process group; does nothing when there is none."""
     if is_started():
+        header.close(group)
         dist.destroy_process_group(group)
         if not is_started():
             _set_timeout_of_new_groups(None)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from accelerate.errors import NotInitializedError
-from accelerate.runtime import process_group
+from accelerate.runtime import collectives
 from accelerate.runtime.current import Current, current
 from accelerate.runtime.split import split
 
@@ -30,7 +30,7 @@ class ProcessHelpers:
 
     def wait_for_everyone(self) -> None:
         """Return when every rank has called this."""
-        process_group.wait_for_everyone()
+        collectives.wait_for_everyone()
 
     @contextmanager
     def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:

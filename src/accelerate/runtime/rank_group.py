@@ -4,9 +4,11 @@ All tensors of a call travel together: a gather or broadcast is one collective a
 and dtype, however many tensors there are ([Note: two packings] in flat.py). A group of one sends nothing.
 """
 
+import pickle
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,13 +23,13 @@ from accelerate.runtime.flat import (
     indices_by,
     split_flat,
 )
+from accelerate.runtime.header import ROOM, Call, channel_of, obstacle
 
 __all__ = ["CannotPadNestedTensorWarning", "RankGroup"]
 
 # torch 2.13 renamed it and warns at each call of the old name.
 _ALL_GATHER = "all_gather_single" if hasattr(dist, "all_gather_single") else "all_gather_into_tensor"
 
-Result = TypeVar("Result")
 Rebuild = Callable[[Iterable[Any]], Any]
 
 
@@ -38,51 +40,83 @@ class CannotPadNestedTensorWarning(UserWarning):
 class RankGroup:
     """Some ranks, this process among them. Every rank calls each method, in one order, with alike arguments.
 
+    Where ranks do not, those calls that have a header raise a `DistributedOperationException` on every rank
+    before anything is sent ([Note: headers] in header.py). A rank whose peers stay away raises an
+    `AbsentRankError`.
+
     Args:
         size: number of ranks.
         rank: this process's place in the group.
         device: of this rank; the group's backend can reach it.
         group: the process group; the default one when None.
+        debug: compare what the ranks are about to do in every call.
     """
 
     def __init__(
-        self, *, size: int, rank: int, device: torch.device, group: dist.ProcessGroup | None = None
+        self,
+        *,
+        size: int,
+        rank: int,
+        device: torch.device,
+        group: dist.ProcessGroup | None = None,
+        debug: bool = False,
     ) -> None:
         self.size = size
         self.rank = rank
         self.device = device
         self.group = group
+        self.debug = debug
 
     def gather(self, data: Any) -> Any:
         """Return `data` with every tensor's rows of all ranks, in rank order; see the function `gather`."""
         if self.size == 1:
             return data
-        leaves, rebuild = self._tensors("gather", data)
-        return rebuild(self._collective("gather", leaves, self._gather, leaves))
+        leaves, rebuild, problem = self._tensors("gather", data)
+        with self._collective(Call(operation="gather", data=data, problem=problem)):
+            return rebuild(self._gather(leaves))
 
     def reduce(self, data: Any, reduction: str = "mean") -> Any:
         """Return `data` with every tensor reduced over all ranks; see the function `reduce`."""
+        leaves, rebuild, problem = self._tensors("reduce", data)
         if reduction not in REDUCTIONS:
-            raise ValueError(f"`reduce(..., {reduction=})`: the reduction is one of {', '.join(REDUCTIONS)}.")
-        leaves, rebuild = self._tensors("reduce", data)
-        if self.size == 1:
-            return rebuild([leaf.clone() for leaf in leaves])
-        return rebuild(self._collective(f"reduce {reduction}", leaves, self._reduce, leaves, reduction))
+            problem = ValueError(
+                f"`reduce(..., {reduction=})`: the reduction is one of {', '.join(REDUCTIONS)}."
+            )
+        call = Call(operation="reduce", arguments=f"{reduction=}", data=data, problem=problem)
+        with self._collective(call):
+            if self.size == 1:
+                return rebuild([leaf.clone() for leaf in leaves])
+            return rebuild(self._reduce(leaves, reduction))
 
     def broadcast(self, data: Any, from_process: int = 0) -> Any:
         """Fill every tensor in `data` with that of one rank; see the function `broadcast`."""
         if self.size == 1:
             return data
-        self._check_source("broadcast", from_process)
-        leaves, rebuild = self._tensors("broadcast", data)
-        self._collective(f"broadcast from {from_process}", leaves, self._broadcast, leaves, from_process)
-        return rebuild(leaves)
+        leaves, rebuild, problem = self._tensors("broadcast", data)
+        problem = self._wrong_source("broadcast", from_process) or problem
+        call = Call(operation="broadcast", arguments=f"{from_process=}", data=data, problem=problem)
+        with self._collective(call):
+            self._broadcast(leaves, from_process)
+            return rebuild(leaves)
 
     def pad_across_processes(
         self, data: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False
     ) -> Any:
         """Return `data` with every tensor as long as the longest; see the function `pad_across_processes`."""
-        leaves, rebuild = self._tensors("pad_across_processes", data, nested=True)
+        leaves, rebuild, problem = self._tensors("pad_across_processes", data, nested=True)
+        problem = problem or _wrong_filling(pad_index, leaves)
+        sizes = [leaf.shape[dim] if _has_dim(leaf, dim) else 0 for leaf in leaves] if not problem else []
+        call = Call(
+            operation="pad_across_processes",
+            arguments=f"{dim=}",
+            data=data,
+            exact=False,
+            problem=problem,
+            numbers=sizes,
+        )
+        with self._collective(call) as numbers:
+            if sizes and self.size > 1:
+                sizes = self._largest(sizes, numbers)
         if any(leaf.is_nested for leaf in leaves):
             warnings.warn(
                 "`pad_across_processes` leaves nested tensors as they are: make them dense with "
@@ -90,12 +124,8 @@ class RankGroup:
                 CannotPadNestedTensorWarning,
                 stacklevel=3,
             )
-        if self.size == 1 or not leaves:
-            return data if self.size == 1 else rebuild(leaves)
-        for dtype in indices_by(lambda leaf: leaf.dtype, leaves):
-            _check_pad_index(pad_index, dtype)
-        sizes = [leaf.shape[dim] if _has_dim(leaf, dim) else 0 for leaf in leaves]
-        sizes = self._collective(f"pad along {dim}", leaves, self._largest, sizes)
+        if self.size == 1:
+            return data
         return rebuild(
             [_pad(leaf, dim, size, pad_index, pad_first) for leaf, size in zip(leaves, sizes, strict=True)]
         )
@@ -104,8 +134,11 @@ class RankGroup:
         """Return the objects of all ranks; see the function `gather_object`."""
         if self.size == 1:
             return data
-        objects: list[Any] = [None] * self.size
-        self._collective("gather_object", (), dist.all_gather_object, objects, data, self.group)
+        mine, problem = self._pickled("gather_object", data)
+        parcels: list[Any] = [None] * self.size
+        with self._collective(Call(operation="gather_object", problem=problem)):
+            dist.all_gather_object(parcels, mine, self.group)
+        objects = [pickle.loads(parcel) for parcel in parcels]
         if all(type(each) in (list, tuple) for each in objects):
             return [item for each in objects for item in each]
         return objects
@@ -114,58 +147,114 @@ class RankGroup:
         """Replace the items of a list by those of one rank; see the function `broadcast_object_list`."""
         if self.size == 1:
             return object_list
-        self._check_source("broadcast_object_list", from_process)
+        operation = "broadcast_object_list"
+        # Travelling as one object, the list may differ in length between ranks.
+        mine, problem = self._pickled(operation, object_list) if self.rank == from_process else (b"", None)
+        problem = self._wrong_source(operation, from_process) or problem
         if not isinstance(object_list, list):
-            raise TypeError(
+            problem = TypeError(
                 f"`broadcast_object_list` was given {describe('', object_list)} on rank {self.rank}, "
                 "but fills in a list: pass a list."
             )
-        # Travelling as one object, the list may differ in length between ranks.
-        parcel = [list(object_list)]
-        self._collective(
-            f"broadcast_object_list from {from_process}", (), self._broadcast_objects, parcel, from_process
-        )
+        with self._collective(Call(operation=operation, arguments=f"{from_process=}", problem=problem)):
+            parcel = [mine]
+            dist.broadcast_object_list(parcel, group_src=from_process, group=self.group)
         if self.rank != from_process:
-            object_list[:] = parcel[0]
+            object_list[:] = pickle.loads(parcel[0])
         return object_list
 
-    def _collective(
-        self, name: str, leaves: Sequence[Tensor], call: Callable[..., Result], *args: Any
-    ) -> Result:
-        """Run `call(*args)`, the whole exchange of one operation.
+    def barrier(self) -> None:
+        """Return when every rank has called this."""
+        with self._collective(Call(operation="wait_for_everyone")) as numbers:
+            if self.size == 1 or (numbers is not None and self.device.type == "cpu"):
+                return  # who has the headers of all ranks knows that all have come
+            # NCCL would choose a device by itself, and warn. Other backends do not take one.
+            takes_device = dist.get_backend(self.group) != "gloo" and self.device.index is not None
+            dist.barrier(self.group, device_ids=[self.device.index] if takes_device else None)
 
-        Every operation passes here before it sends anything: the one place where ranks can compare what each
-        is about to do.
+    def compare(self, operation: str, data: Any) -> None:
+        """Raise on every rank if `data` differs between ranks in structure, shapes or dtypes; send nothing.
 
         Args:
-            name: the operation with the arguments that must be alike on all ranks.
-            leaves: the tensors of this rank; empty for objects.
-            call: sends and receives.
-            args: of `call`.
+            operation: name of what is about to be done, for the message.
+            data: nested containers of tensors.
         """
-        return call(*args)
+        with self._collective(Call(operation=operation, data=data)):
+            return
 
-    def _tensors(self, name: str, data: Any, *, nested: bool = False) -> tuple[list[Tensor], Rebuild]:
-        leaves, rebuild = flatten(data)
+    @contextmanager
+    def _collective(self, call: Call) -> Iterator[Tensor | None]:
+        """Surround the whole exchange of one operation.
+
+        Every operation passes here before it sends anything: the one place where ranks compare what each is
+        about to do, and where a lost connection gets its explanation. A group of one compares nothing.
+
+        Yields:
+            What `Channel.open` gives.
+        """
+        if self.size == 1:
+            if call.problem is not None:
+                raise call.problem
+            yield None
+            return
+        channel = channel_of(self.group, rank=self.rank, size=self.size, device=self.device, debug=self.debug)
+        try:
+            yield channel.open(call)
+        except RuntimeError as error:
+            absence = channel.absence(error)
+            if absence is not None:
+                raise absence from error  # and stay in this call, for others who wait in it
+            channel.leave()
+            raise
+        except BaseException:
+            channel.leave()
+            raise
+        channel.leave()
+
+    def _tensors(
+        self, name: str, data: Any, *, nested: bool = False
+    ) -> tuple[list[Tensor], Rebuild, Exception | None]:
+        """Return the leaves of `data`, how to put others in their places, and what is wrong with them."""
+        try:
+            leaves, rebuild = flatten(data)
+        except TypeError as error:  # a mapping that cannot be rebuilt
+            return [], iter, error
         for index, leaf in enumerate(leaves):
-            if _is_dense(leaf):
+            if type(leaf) is Tensor and obstacle(leaf) is None:
                 continue
-            if isinstance(leaf, Tensor) and (self.size == 1 or (nested and leaf.is_nested)):
-                continue
-            where = describe(list(walk(data))[index][0], leaf)
-            if isinstance(leaf, Tensor):
-                raise TypeError(f"`{name}` was given {where} on rank {self.rank}; it is {_obstacle(leaf)}.")
-            raise TypeError(
-                f"`{name}` was given {where} on rank {self.rank}, but takes only tensors, in nested lists, "
-                "tuples and dictionaries. Use `gather_object` or `broadcast_object_list` for other objects."
-            )
-        return leaves, rebuild
+            problem = self._wrong_leaf(name, leaf, nested)
+            if problem is not None:
+                where = describe(list(walk(data))[index][0], leaf)
+                return [], iter, TypeError(f"`{name}` was given {where} on rank {self.rank}{problem}")
+        return leaves, rebuild, None
 
-    def _check_source(self, name: str, from_process: int) -> None:
-        if not 0 <= from_process < self.size:
-            raise ValueError(
-                f"`{name}(..., {from_process=})`: there are {self.size} processes, 0 to {self.size - 1}."
+    def _wrong_leaf(self, name: str, leaf: Any, nested: bool) -> str | None:
+        if not isinstance(leaf, Tensor):
+            return (
+                ", but takes only tensors, in nested lists, tuples, dictionaries and dataclasses. Use "
+                "`gather_object` or `broadcast_object_list` for other objects."
             )
+        why = obstacle(leaf)
+        if why is None or self.size == 1 or (nested and leaf.is_nested):
+            return None
+        return f"; it is {why}."
+
+    def _pickled(self, name: str, data: Any) -> tuple[bytes, Exception | None]:
+        # Before the header: a rank whose object cannot be pickled must not leave the others waiting.
+        try:
+            return pickle.dumps(data), None
+        except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+            return b"", TypeError(
+                f"`{name}` was given what cannot be pickled on rank {self.rank}: {error}. Pass plain data, "
+                "such as containers of numbers and text."
+            )
+
+    def _wrong_source(self, name: str, from_process: int) -> Exception | None:
+        if 0 <= from_process < self.size:
+            return None
+        return ValueError(
+            f"`{name}(..., {from_process=})`: there are {self.size} processes, 0 to {self.size - 1}."
+        )
 
     def _reachable(self, device: torch.device) -> torch.device:
         """Return `device` if the backend can send from it, else this rank's device."""
@@ -185,10 +274,10 @@ class RankGroup:
                 row = plan.pack(bucket).to(self._reachable(device))
                 rows = row.new_empty(self.size * plan.row_bytes)
                 getattr(dist, _ALL_GATHER)(rows, row, group=self.group)
-                parts = plan.unpack(rows.to(device).view(self.size, plan.row_bytes))
+                rows = rows.to(device).view(self.size, plan.row_bytes)
+                # Views would keep the rows of all leaves alive.
+                parts = plan.unpack(rows, copy=len(bucket) > 1)
                 for index, leaf, part in zip(indices, bucket, parts, strict=True):
-                    if len(bucket) > 1:  # a view would keep the rows of all leaves alive
-                        part = part.clone(memory_format=torch.contiguous_format)
                     results[index] = part.view(_gathered_shape(leaf.shape, self.size))
         return results
 
@@ -226,31 +315,14 @@ class RankGroup:
                     if part.data_ptr() != leaf.data_ptr():  # else received in place
                         leaf.copy_(part.view(leaf.shape))
 
-    def _broadcast_objects(self, parcel: list[Any], source: int) -> None:
-        dist.broadcast_object_list(parcel, group_src=source, group=self.group)
-
-    def _largest(self, sizes: list[int]) -> list[int]:
-        largest = torch.tensor(sizes, dtype=torch.int64, device=self.device)
-        dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=self.group)
+    def _largest(self, sizes: list[int], numbers: Tensor | None) -> list[int]:
+        if numbers is not None and len(sizes) <= ROOM:
+            largest = numbers[:, : len(sizes)].amax(0)  # they came with the headers
+        else:
+            largest = torch.tensor(sizes, dtype=torch.int64, device=self.device)
+            dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=self.group)
         result: list[int] = largest.tolist()
         return result
-
-
-def _is_dense(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and _obstacle(leaf) is None
-
-
-def _obstacle(leaf: Tensor) -> str | None:
-    """Return why `leaf` cannot be sent as a row of elements, and what to do; None if it can."""
-    if leaf.is_nested:
-        return "nested: make it dense with `.to_padded_tensor(padding)`"
-    if leaf.is_meta:
-        return "on the meta device, without data"
-    if leaf.layout != torch.strided:
-        return f"of layout {leaf.layout}: make it dense with `.to_dense()`"
-    if type(leaf) is not Tensor and hasattr(leaf, "full_tensor"):
-        return "sharded over a mesh: take `.full_tensor()` or `.to_local()`"
-    return None
 
 
 def _gathered_shape(shape: torch.Size, size: int) -> tuple[int, ...]:
@@ -270,17 +342,19 @@ def _has_dim(leaf: Tensor, dim: int) -> bool:
     return not leaf.is_nested and -leaf.ndim <= dim < leaf.ndim
 
 
-def _check_pad_index(pad_index: float, dtype: torch.dtype) -> None:
-    takes_fractions = dtype.is_floating_point or dtype.is_complex or dtype == torch.bool
-    try:
-        torch.full((2,), pad_index, dtype=dtype)  # with one element torch does not look
-        fits = takes_fractions or float(pad_index).is_integer()
-    except RuntimeError:  # torch's word for a number that overflows
-        fits = False
-    if not fits:
-        raise ValueError(
-            f"`pad_across_processes(..., {pad_index=})`: tensors of dtype {dtype} cannot hold it."
-        )
+def _wrong_filling(pad_index: float, leaves: Sequence[Tensor]) -> Exception | None:
+    for dtype in indices_by(lambda leaf: leaf.dtype, leaves):
+        takes_fractions = dtype.is_floating_point or dtype.is_complex or dtype == torch.bool
+        try:
+            torch.full((2,), pad_index, dtype=dtype)  # with one element torch does not look
+            fits = takes_fractions or float(pad_index).is_integer()
+        except RuntimeError:  # torch's word for a number that overflows
+            fits = False
+        if not fits:
+            return ValueError(
+                f"`pad_across_processes(..., {pad_index=})`: tensors of dtype {dtype} cannot hold it."
+            )
+    return None
 
 
 def _pad(leaf: Tensor, dim: int, size: int, pad_index: float, pad_first: bool) -> Tensor:

@@ -125,6 +125,15 @@ from accelerate.devices.support import (
     is_xccl_available as is_xccl_available,
     is_xpu_available as is_xpu_available,
 )
+from accelerate.modules.batch import (
+    concatenate as concatenate,
+    find_batch_size as find_batch_size,
+    get_data_structure as get_data_structure,
+    ignorant_find_batch_size as ignorant_find_batch_size,
+    initialize_tensors as initialize_tensors,
+    listify as listify,
+    slice_tensors as slice_tensors,
+)
 from accelerate.modules.compile import (
     compile_regions as compile_regions,
     has_compiled_regions as has_compiled_regions,
@@ -135,20 +144,13 @@ from accelerate.modules.fp32 import (
     convert_to_fp32 as convert_to_fp32,
 )
 from accelerate.modules.nested import (
-    concatenate as concatenate,
-    find_batch_size as find_batch_size,
     find_device as find_device,
-    get_data_structure as get_data_structure,
     honor_type as honor_type,
-    ignorant_find_batch_size as ignorant_find_batch_size,
-    initialize_tensors as initialize_tensors,
     is_namedtuple as is_namedtuple,
     is_tensor_information as is_tensor_information,
     is_torch_tensor as is_torch_tensor,
-    listify as listify,
     recursively_apply as recursively_apply,
     send_to_device as send_to_device,
-    slice_tensors as slice_tensors,
     TensorInformation as TensorInformation,
 )
 from accelerate.modules.unwrap import (
@@ -194,12 +196,10 @@ from accelerate.runtime.collectives import (
     gather_object as gather_object,
     pad_across_processes as pad_across_processes,
     reduce as reduce,
+    wait_for_everyone as wait_for_everyone,
 )
 from accelerate.runtime.memory import (
     release_memory as release_memory,
-)
-from accelerate.runtime.process_group import (
-    wait_for_everyone as wait_for_everyone,
 )
 from accelerate.runtime.rank_group import (
     CannotPadNestedTensorWarning as CannotPadNestedTensorWarning,

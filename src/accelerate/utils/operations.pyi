@@ -13,27 +13,29 @@ from accelerate.devices.support import (
 from accelerate.errors import (
     DistributedOperationException as DistributedOperationException,
 )
+from accelerate.modules.batch import (
+    concatenate as concatenate,
+    find_batch_size as find_batch_size,
+    get_data_structure as get_data_structure,
+    get_shape as get_shape,
+    ignorant_find_batch_size as ignorant_find_batch_size,
+    initialize_tensors as initialize_tensors,
+    listify as listify,
+    slice_tensors as slice_tensors,
+)
 from accelerate.modules.fp32 import (
     convert_outputs_to_fp32 as convert_outputs_to_fp32,
     convert_to_fp32 as convert_to_fp32,
     ConvertOutputsToFp32 as ConvertOutputsToFp32,
 )
 from accelerate.modules.nested import (
-    concatenate as concatenate,
-    find_batch_size as find_batch_size,
     find_device as find_device,
-    get_data_structure as get_data_structure,
-    get_shape as get_shape,
     honor_type as honor_type,
-    ignorant_find_batch_size as ignorant_find_batch_size,
-    initialize_tensors as initialize_tensors,
     is_namedtuple as is_namedtuple,
     is_tensor_information as is_tensor_information,
     is_torch_tensor as is_torch_tensor,
-    listify as listify,
     recursively_apply as recursively_apply,
     send_to_device as send_to_device,
-    slice_tensors as slice_tensors,
     TensorInformation as TensorInformation,
 )
 from accelerate.options.enums import (
@@ -42,10 +44,12 @@ from accelerate.options.enums import (
 from accelerate.runtime.collectives import (
     broadcast as broadcast,
     broadcast_object_list as broadcast_object_list,
+    chained_operation as chained_operation,
     gather as gather,
     gather_object as gather_object,
     pad_across_processes as pad_across_processes,
     reduce as reduce,
+    verify_operation as verify_operation,
 )
 from accelerate.runtime.rank_group import (
     CannotPadNestedTensorWarning as CannotPadNestedTensorWarning,
@@ -65,6 +69,7 @@ __all__ = [
     "TensorInformation",
     "broadcast",
     "broadcast_object_list",
+    "chained_operation",
     "concatenate",
     "convert_outputs_to_fp32",
     "convert_to_fp32",
@@ -90,4 +95,5 @@ __all__ = [
     "reduce",
     "send_to_device",
     "slice_tensors",
+    "verify_operation",
 ]

@@ -37,7 +37,7 @@ HOMES = {
     ],
     "accelerate.modules.unwrap": ["extract_model_from_parallel"],
     "accelerate.options.enums": ["DistributedType"],
-    "accelerate.runtime.process_group": ["wait_for_everyone"],
+    "accelerate.runtime.collectives": ["wait_for_everyone"],
     "accelerate.state": ["PartialState"],
 }
 

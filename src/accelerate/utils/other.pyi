@@ -46,7 +46,7 @@ from accelerate.modules.unwrap import (
 from accelerate.options.enums import (
     DistributedType as DistributedType,
 )
-from accelerate.runtime.process_group import (
+from accelerate.runtime.collectives import (
     wait_for_everyone as wait_for_everyone,
 )
 from accelerate.state import (

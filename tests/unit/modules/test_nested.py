@@ -1,83 +1,41 @@
 """Nested containers: what is kept (type, structure, order, other leaves) and what happens to tensors."""
 
-import dataclasses
 import sys
-from collections import Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
-from collections.abc import Mapping
+from collections import Counter, OrderedDict, UserDict, defaultdict, deque
+from enum import Enum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
 
+from accelerate.modules.batch import get_data_structure
 from accelerate.modules.nested import (
-    TensorInformation,
-    concatenate,
-    find_batch_size,
     find_device,
     flatten,
-    get_data_structure,
-    get_shape,
     honor_type,
-    ignorant_find_batch_size,
-    initialize_tensors,
     is_namedtuple,
-    is_tensor_information,
+    is_record,
     is_torch_tensor,
-    listify,
     map_leaves,
+    outline,
     recursively_apply,
     send_to_device,
-    slice_tensors,
     walk,
 )
-
-
-class Point(NamedTuple):
-    x: Any
-    y: Any
-
-
-class Scaled(namedtuple("Scaled", "value scale")):
-    def __new__(cls, value: Any) -> "Scaled":
-        return super().__new__(cls, value, 1.0)
-
-
-class Rows(list):
-    pass
-
-
-class Attributes(dict):
-    """The usual dictionary whose items are attributes."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.__dict__ = self
-
-
-class Tagged(dict):
-    """A dictionary whose constructor needs more than items."""
-
-    def __init__(self, items: Any, *, tag: str) -> None:
-        super().__init__(items)
-        self.tag = tag
-
-
-class View(Mapping):
-    """A mapping that shares what it shows, so that a shallow copy of it would too."""
-
-    def __init__(self, items: dict[str, Any]) -> None:
-        self.items_of_view = items
-
-    def __getitem__(self, key: str) -> Any:
-        return self.items_of_view[key]
-
-    def __iter__(self):
-        return iter(self.items_of_view)
-
-    def __len__(self) -> int:
-        return len(self.items_of_view)
+from tests.support.nested_data import (
+    Attributes,
+    FrozenOutput,
+    ModelOutput,
+    Output,
+    Point,
+    Scaled,
+    Tagged,
+    View,
+    assert_same_structure,
+    nested_data,
+)
 
 
 class Movable:
@@ -95,50 +53,7 @@ class OldMovable(Movable):
         return self
 
 
-@dataclasses.dataclass
-class Record:
-    value: Any
-
-
-tensors = st.sampled_from([(), (2,), (3, 1), (0, 2)]).map(torch.zeros)
-other_leaves = st.one_of(st.none(), st.integers(), st.text(max_size=2), st.builds(Record, st.integers()))
-keys = st.text(max_size=2)
-
-
-def containers(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    few = st.lists(items, max_size=3)
-    mapping = st.dictionaries(keys, items, max_size=3)
-    return st.one_of(
-        few,
-        few.map(tuple),
-        few.map(Rows),
-        st.builds(Point, items, items),
-        mapping,
-        mapping.map(OrderedDict),
-        mapping.map(UserDict),
-        mapping.map(View),
-        mapping.map(lambda values: defaultdict(list, values)),
-        mapping.map(lambda values: Tagged(values, tag="kept")),
-    )
-
-
-nested = st.recursive(st.one_of(tensors, other_leaves), containers, max_leaves=12)
-
-
-def assert_same_structure(left: Any, right: Any) -> None:
-    """Fail unless both have containers of the same types with the same keys, at every depth."""
-    assert type(left) is type(right)
-    if isinstance(left, Mapping):
-        assert list(left) == list(right)
-        for key in left:
-            assert_same_structure(left[key], right[key])
-    elif isinstance(left, (list, tuple)):
-        assert len(left) == len(right)
-        for one, other in zip(left, right, strict=True):
-            assert_same_structure(one, other)
-
-
-@given(nested)
+@given(nested_data)
 def test_flatten_and_rebuild_give_equal_containers_with_the_same_leaves(data):
     leaves, rebuild = flatten(data)
     rebuilt = rebuild(leaves)
@@ -148,7 +63,7 @@ def test_flatten_and_rebuild_give_equal_containers_with_the_same_leaves(data):
     assert all(one is other for one, other in zip(leaves, again, strict=True))
 
 
-@given(nested)
+@given(nested_data)
 def test_walk_visits_the_leaves_of_flatten_and_its_paths_lead_to_them(data):
     leaves, _ = flatten(data)
     visited = list(walk(data))
@@ -157,7 +72,7 @@ def test_walk_visits_the_leaves_of_flatten_and_its_paths_lead_to_them(data):
         assert eval(f"data{path}", {"data": data}) is leaf
 
 
-@given(nested)
+@given(nested_data)
 def test_recursively_apply_changes_tensors_only_and_leaves_the_input_alone(data):
     before, _ = flatten(data)
     result = recursively_apply(lambda tensor: tensor + 1, data)
@@ -171,44 +86,19 @@ def test_recursively_apply_changes_tensors_only_and_leaves_the_input_alone(data)
             assert changed is leaf
 
 
-@given(nested)
+@given(nested_data)
 def test_sending_to_the_same_device_copies_containers_but_no_tensor(data):
     sent = send_to_device(data, "cpu")
     assert_same_structure(data, sent)
     assert [id(leaf) for leaf in flatten(sent)[0]] == [id(leaf) for leaf in flatten(data)[0]]
 
 
-@given(nested)
+@given(nested_data)
 def test_sending_to_another_device_moves_every_tensor(data):
     sent = send_to_device(data, torch.device("meta"))
     assert_same_structure(data, sent)
     for leaf in flatten(sent)[0]:
         assert not is_torch_tensor(leaf) or leaf.is_meta
-
-
-@given(nested)
-def test_data_structure_describes_and_initialize_follows_it(data):
-    structure = get_data_structure(data)
-    made = initialize_tensors(structure)
-    assert_same_structure(data, made)
-    for leaf, information, fresh in zip(
-        flatten(data)[0], flatten(structure)[0], flatten(made)[0], strict=True
-    ):
-        if is_torch_tensor(leaf):
-            assert information == TensorInformation(leaf.shape, leaf.dtype)
-            assert (fresh.shape, fresh.dtype) == (leaf.shape, leaf.dtype)
-        else:
-            assert information is leaf is fresh
-
-
-@given(st.recursive(st.just((2, 3)).map(torch.ones), containers, max_leaves=6), st.integers(0, 1))
-def test_slices_concatenate_to_the_whole(data, dim):
-    index = (slice(None),) * dim
-    parts = [slice_tensors(data, (*index, slice(0, 1))), slice_tensors(data, (*index, slice(1, None)))]
-    whole = concatenate(parts, dim=dim)
-    assert_same_structure(data, whole)
-    for leaf, joined in zip(flatten(data)[0], flatten(whole)[0], strict=True):
-        assert torch.equal(leaf, joined)
 
 
 def test_torch_result_tuples_and_shapes_keep_their_type():
@@ -248,10 +138,86 @@ def test_a_mapping_that_cannot_be_rebuilt_is_an_error_and_is_not_changed():
     assert data["a"] == 1
 
 
-@pytest.mark.parametrize("leaf", [{1}, deque([1]), Record(1), "text", None, 3])
-def test_everything_but_lists_tuples_and_mappings_is_a_leaf(leaf):
+@pytest.mark.parametrize("leaf", [{1}, deque([1]), Output, get_data_structure(torch.ones(1)), "text", None])
+def test_everything_else_is_a_leaf(leaf):
     assert flatten([leaf])[0] == [leaf]
     assert flatten([leaf])[0][0] is leaf
+
+
+def test_a_record_is_rebuilt_without_its_constructor():
+    frozen = FrozenOutput([torch.ones(1), None])
+    object.__setattr__(frozen, "made", "elsewhere")
+    negative = recursively_apply(torch.neg, frozen)
+    assert type(negative) is FrozenOutput
+    assert (negative.value[0].item(), negative.made, frozen.value[0].item()) == (-1, "elsewhere", 1)
+    assert send_to_device(frozen, "meta").value[0].is_meta
+
+
+def test_a_record_in_which_nothing_changes_is_the_same_object():
+    settings = Output(1, "text")
+    assert recursively_apply(torch.neg, [settings])[0] is settings
+    assert send_to_device({"settings": settings}, "meta")["settings"] is settings
+    assert flatten(settings)[1](["other", "text"]) == Output("other", "text")
+    assert settings == Output(1, "text")
+
+
+def test_a_missing_field_of_a_record_is_no_leaf():
+    unset = Output(torch.ones(1))
+    del unset.first
+    unset.second = 1
+    assert len(flatten([Output(None, torch.ones(1)), unset])[0]) == 2
+    assert [path for path, _ in walk([Output(None, 3), unset])] == ["[0].second", "[1].second"]
+    assert send_to_device(Output(torch.ones(1), torch.ones(1)), "meta", skip_keys="first").second.is_meta
+    assert not send_to_device(Output(torch.ones(1)), "meta", skip_keys="first").first.is_meta
+
+
+def test_a_record_that_is_a_mapping_keeps_items_and_fields_alike():
+    original = ModelOutput(torch.ones(1))
+    output = recursively_apply(torch.neg, original)
+    assert type(output) is ModelOutput
+    assert output.first is output["first"]
+    assert output.first == -original.first
+    assert list(output) == ["first"]
+    assert output.second is None
+    assert recursively_apply(torch.neg, ModelOutput({"a": torch.ones(1)})).first["a"] == -1
+
+
+def test_a_record_inside_itself_is_a_leaf():
+    node = Output(torch.ones(1))
+    node.second = [node]
+    leaves, _ = flatten([node, node])
+    assert [type(leaf) for leaf in leaves] == [torch.Tensor, Output, torch.Tensor, Output]
+    assert [path for path, _ in walk(node)] == [".first", ".second[0]"]
+    assert outline(type, node) == {"first": torch.Tensor, "second": [Output]}
+    assert send_to_device(node, "meta").first.is_meta
+    assert recursively_apply(torch.neg, node).second[0] is node
+
+
+def test_a_read_only_view_is_rebuilt_as_one():
+    view = recursively_apply(torch.neg, MappingProxyType({"a": torch.ones(1)}))
+    assert type(view) is MappingProxyType
+    assert view["a"] == -1
+
+
+class Color(Enum):
+    RED = 1
+
+
+def test_an_outline_shows_structure_in_plain_containers():
+    data = {"a": [torch.ones(2), (1,)], Color.RED: Point(1, None), ("b", 2): Output(1), frozenset(): View({})}
+    assert outline(type, data) == {
+        "a": [torch.Tensor, [int]],
+        "Color.RED": {"x": int, "y": type(None)},
+        ("b", 2): {"first": int},
+        "frozenset": {},
+    }
+    assert repr(outline(type, OrderedDict(b=1, a=2))) != repr(outline(type, {"a": 2, "b": 1}))
+
+
+def test_is_record_means_an_instance():
+    assert is_record(Output(1))
+    assert not is_record(Output)
+    assert not is_record({"first": 1})
 
 
 def test_honor_type():
@@ -328,35 +294,7 @@ def test_send_to_device_ignores_the_index_of_the_cpu():
     assert send_to_device([tensor], torch.device("cpu", 0))[0] is tensor
 
 
-@pytest.mark.parametrize(
-    ("data", "size"),
-    [
-        (torch.ones(2, 3), 2),
-        ({"b": [torch.ones(4)], "a": torch.ones(5)}, 4),
-        (Point([torch.ones(0, 2)], "text"), 0),
-        ([torch.ones(2), 3], 2),
-    ],
-)
-def test_batch_size_is_that_of_the_first_tensor(data, size):
-    assert find_batch_size(data) == ignorant_find_batch_size(data) == size
-
-
-@pytest.mark.parametrize(
-    ("data", "error"),
-    [("text", TypeError), ([3, torch.ones(2)], TypeError), ([], ValueError), ({"a": {}}, ValueError)],
-)
-def test_no_batch_size(data, error):
-    with pytest.raises(error):
-        find_batch_size(data)
-    assert ignorant_find_batch_size(data) is None
-
-
-def test_a_tensor_without_dims_has_no_batch_size():
-    with pytest.raises(IndexError, match="without dims"):
-        find_batch_size([torch.tensor(1)])
-
-
-def test_a_tensor_that_is_there_already_costs_one_call():
+def test_a_tensor_that_is_there_already_costs_no_call():
     data = {f"{i}": [torch.ones(1), (torch.ones(1),)] for i in range(10)}
     calls: list[str] = []
 
@@ -372,31 +310,9 @@ def test_a_tensor_that_is_there_already_costs_one_call():
     finally:
         sys.setprofile(None)
     assert "to" not in calls
-    num_nodes = 1 + 10 + 10 + 20  # the dictionary, lists, tuples and tensors
-    assert calls.count("_move") == num_nodes
-    assert len([name for name in calls if not name.startswith("<")]) <= num_nodes + 10
-
-
-def test_listify_and_shapes():
-    data = {"a": torch.ones(1, 2, dtype=torch.bfloat16), "b": (torch.tensor(True), "text")}
-    assert listify(data) == {"a": [[1.0, 1.0]], "b": (True, "text")}
-    assert get_shape(data) == {"a": [1, 2], "b": ([], "text")}
-    assert is_tensor_information(get_data_structure(data)["a"])
-    assert not is_tensor_information(data)
-
-
-def test_slice_tensors_takes_the_arguments_of_other_slicing_functions():
-    assert (
-        slice_tensors([torch.arange(4), "text"], slice(1, 3), process_index=1, num_processes=2)[1] == "text"
-    )
-    assert slice_tensors(torch.arange(4), slice(1, 3), 1, 2).tolist() == [1, 2]
-
-
-def test_concatenate_refuses_what_is_no_tensor():
-    with pytest.raises(TypeError, match="str"):
-        concatenate([{"a": "text"}, {"a": "text"}])
-    with pytest.raises(ValueError, match="nothing"):
-        concatenate([])
+    num_containers = 1 + 10 + 10  # the dictionary, lists and tuples
+    assert calls.count("_move") == num_containers
+    assert len([name for name in calls if not name.startswith("<")]) <= num_containers + 10
 
 
 def test_find_device():

@@ -15,6 +15,7 @@ from accelerate.runtime.collectives import (
     reduce,
 )
 from accelerate.runtime.current import current
+from accelerate.runtime.header import Channel
 from accelerate.runtime.rank_group import RankGroup
 
 
@@ -28,6 +29,7 @@ def alone(monkeypatch):
 
     current.start(cpu=True)
     monkeypatch.setattr(rank_group, "dist", Nothing())
+    monkeypatch.setattr(rank_group, "channel_of", lambda *args, **kwargs: Channel())
     yield
     current.reset()
 
