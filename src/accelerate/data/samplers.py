@@ -12,8 +12,10 @@ not even that.
 """
 
 import copy
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain, cycle, islice
+from operator import length_hint
 from typing import Any
 
 import torch
@@ -22,6 +24,9 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 from accelerate.errors import ConfigurationError
 
 __all__ = ["BatchSamplerShard", "SeedableRandomSampler", "SkipBatchSampler", "get_sampler"]
+
+_END: Any = object()
+_LIST_ITERATOR: type = type(iter([]))
 
 
 class SeedableRandomSampler(RandomSampler):
@@ -301,7 +306,20 @@ def samples_after(sampler: Iterable[int], count: int, keep: int = 0) -> tuple[li
         return list(range(min(keep, count, total))), iter(range(count, total))
     samples = iter(sampler)
     kept = list(islice(samples, min(keep, count)))
-    return kept, islice(samples, count - len(kept), None)
+    _drop(samples, count - len(kept))
+    return kept, samples
+
+
+def _drop(samples: Iterator[int], count: int) -> None:
+    """Draw samples and forget them: at the speed of a list, where a generator passes on what is in one."""
+    while count > 0 and next(samples, _END) is not _END:
+        count -= 1
+        source: Any = getattr(samples, "gi_yieldfrom", None)
+        if type(source) is not _LIST_ITERATOR:
+            source = samples
+        at_once = min(count, length_hint(source, count))
+        deque(islice(source, at_once), maxlen=0)
+        count -= at_once
 
 
 def cuts_evenly(batch_sampler: Any) -> bool:

@@ -20,7 +20,7 @@ from torch.utils.data import (
 )
 
 from accelerate.data.prepare import prepare_data_loader
-from accelerate.data.samplers import BatchSamplerShard, SkipBatchSampler
+from accelerate.data.samplers import BatchSamplerShard, SkipBatchSampler, samples_after
 from accelerate.data.shard import DataLoaderShard
 from accelerate.data.skip import SkipDataLoader, skip_first_batches
 from accelerate.errors import ConfigurationError
@@ -156,6 +156,45 @@ def test_hundred_thousand_batches_in_order_are_skipped_at_once():
     assert next(iter(SkipBatchSampler(sampler, 100_000)))[0] == 3_200_000
     assert next(iter(SkipBatchSampler(BatchSamplerShard(sampler, 2, 1), 50_000)))[0] == 3_200_032
     assert time.process_time() - start < 0.01  # making the batches takes 0.1 s
+
+
+class Chunks(Sampler):
+    """A sampler that passes on what is in several lists, with samples of its own between them."""
+
+    def __init__(self, lengths, own):
+        self.lengths = lengths
+        self.own = own
+
+    def __iter__(self):
+        start = 0
+        for length in self.lengths:
+            yield from list(range(start, start + length))
+            start += length
+            for _ in range(self.own):
+                yield start
+                start += 1
+
+    def __len__(self):
+        return sum(self.lengths) + self.own * len(self.lengths)
+
+
+@given(st.lists(st.integers(0, 9), max_size=4), st.integers(0, 2), st.integers(0, 50), st.integers(0, 12))
+def test_samples_that_come_from_lists_are_dropped_exactly(lengths, own, count, keep):
+    sampler = Chunks(lengths, own)
+    everything = list(sampler)
+    kept, rest = samples_after(sampler, count, keep)
+    assert kept == everything[: min(keep, count)]
+    assert list(rest) == everything[count:]
+
+
+def test_a_shuffled_order_is_drawn_and_no_more():
+    order = RandomSampler(range(400_000))
+    start = time.process_time()
+    next(iter(order))
+    drawn = time.process_time() - start
+    start = time.process_time()
+    next(iter(SkipBatchSampler(BatchSampler(order, 4, False), 99_000)))
+    assert time.process_time() - start < 3 * drawn + 0.01
 
 
 # --- Loaders ----------------------------------------------------------------------------------------
