@@ -19,6 +19,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from accelerate.data.evenness import even_batches
 from accelerate.data.prepare import prepare_data_loader
 from accelerate.data.samplers import BatchSamplerShard, SkipBatchSampler, samples_after
 from accelerate.data.shard import DataLoaderShard
@@ -462,3 +463,11 @@ def test_what_cannot_be_skipped():
         skip_first_batches(3, 1)
     with pytest.raises(TypeError):
         skip_first_batches([1], 1.5)
+
+
+def test_evenness_can_be_changed_for_the_rest():
+    rest = skip_first_batches(prepared(7, rank=1, ranks=2, loader={"batch_size": 2}), 1)
+    assert read(rest) == [[6, 0]]
+    with even_batches([rest], False):
+        assert read(rest) == [[6]]
+    assert read(rest) == [[6, 0]]
