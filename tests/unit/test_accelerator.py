@@ -1,5 +1,7 @@
 import copy
+import gc
 import sys
+import weakref
 
 import pytest
 import torch
@@ -327,6 +329,20 @@ def test_free_memory_forgets_everything():
     assert accelerator.free_memory(*prepared) == [None] * 4
     assert (len(accelerator._models), len(accelerator._optimizers), accelerator.step) == (0, 0, 0)
     assert accelerator.clear() == []
+
+
+def test_a_model_in_mixed_precision_goes_at_the_second_call():
+    accelerator = Accelerator(cpu=True, mixed_precision="bf16")
+    model, optimizer = accelerator.prepare(*objects()[:2])
+    references = weakref.ref(model), weakref.ref(model.weight), weakref.ref(optimizer)
+    gc.disable()
+    try:
+        model, optimizer = accelerator.free_memory(model, optimizer)
+        assert references[2]() is None
+        accelerator.free_memory()
+        assert [reference() for reference in references] == [None] * 3
+    finally:
+        gc.enable()
 
 
 def test_another_accelerator_with_other_settings_after_the_end():
