@@ -7,6 +7,7 @@ __version__ = "2.0.0.dev0"
 HOMES = {
     "accelerate.accelerator": ["Accelerator"],
     "accelerate.compat.probes": ["is_rich_available"],
+    "accelerate.data.skip": ["skip_first_batches"],
     "accelerate.options.data": ["DataLoaderConfiguration"],
     "accelerate.options.enums": [
         "DDPCommunicationHookType",

@@ -27,6 +27,9 @@ from accelerate.accelerator import (
 from accelerate.compat.probes import (
     is_rich_available as is_rich_available,
 )
+from accelerate.data.skip import (
+    skip_first_batches as skip_first_batches,
+)
 from accelerate.options.data import (
     DataLoaderConfiguration as DataLoaderConfiguration,
 )
@@ -64,5 +67,6 @@ __all__ = [
     "PartialState",
     "ProfileKwargs",
     "is_rich_available",
+    "skip_first_batches",
     "synchronize_rng_states",
 ]

@@ -4,7 +4,6 @@ What depends on hardware, engine or precision is in the strategy and the precisi
 the constructor.
 """
 
-import gc
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +24,7 @@ from accelerate.checkpoint import files
 from accelerate.compat import env
 from accelerate.data.evenness import even_batches as override_even_batches
 from accelerate.data.prepare import prepare_data_loader
+from accelerate.data.skip import skip_first_batches
 from accelerate.errors import ConfigurationError
 from accelerate.logging import get_logger
 from accelerate.modules.nested import flatten
@@ -43,6 +43,7 @@ from accelerate.precision.select import select as select_precision
 from accelerate.runtime import collectives
 from accelerate.runtime.accumulation import accumulation
 from accelerate.runtime.current import current
+from accelerate.runtime.memory import release_memory
 from accelerate.runtime.processes import ProcessHelpers
 from accelerate.scheduler import AcceleratedScheduler
 from accelerate.state import (
@@ -55,6 +56,7 @@ from accelerate.state import (
 )
 from accelerate.strategies.base import Objects
 from accelerate.strategies.select import select as select_strategy
+from accelerate.training.marks import mark, renewed
 from accelerate.training.metrics import truncate, truncate_full
 from accelerate.training.profiling import recorded
 from accelerate.training.window import AccumulationWindow
@@ -395,7 +397,7 @@ class Accelerator(ProcessHelpers):
                 f"device_placement has {len(placement)} elements, but {len(args)} objects were passed."
             )
         placed = [self.device_placement if place is None else place for place in placement]
-        results = self._prepare_all(list(args), placed)
+        results = self._prepare_all([renewed(item, current) for item in args], placed)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _prepare_all(self, objects: list[Any], placed: list[bool]) -> list[Any]:
@@ -471,7 +473,7 @@ class Accelerator(ProcessHelpers):
         # A model that the user has compiled is listed as what is inside, for the names in checkpoints.
         is_listed = self._strategy.traits.lists_wrapped_model
         self._models.append(model if is_listed else self._strategy.unwrap(module))
-        return _marked(model)
+        return mark(model, current)
 
     def prepare_model(
         self, model: Module, device_placement: bool | None = None, evaluation_mode: bool = False
@@ -483,6 +485,7 @@ class Accelerator(ProcessHelpers):
             device_placement: move it to the device of this rank; None: as the Accelerator.
             evaluation_mode: it will not be trained, so that nothing is wrapped around it.
         """
+        model = renewed(model, current)
         if self._pass_through(model):
             return model
         place = self._is_placed(
@@ -505,6 +508,7 @@ class Accelerator(ProcessHelpers):
             device_placement: move batches to the device of this rank; None: as the Accelerator.
             slice_fn_for_dispatch: how rank 0 cuts a batch when it reads for all.
         """
+        data_loader = renewed(data_loader, current)
         if self._pass_through(data_loader):
             return data_loader
         config = self.dataloader_config
@@ -525,7 +529,16 @@ class Accelerator(ProcessHelpers):
             use_stateful_dataloader=config.use_stateful_dataloader,
         )
         self._dataloaders.append(prepared)
-        return _marked(prepared)
+        return mark(prepared, current)
+
+    def skip_first_batches(self, dataloader: T, num_batches: int = 0) -> T:
+        """Return a loader for the rest of an epoch, to resume in its middle; see the function of this name.
+
+        Args:
+            dataloader: a prepared loader; the next epochs are read from it as before.
+            num_batches: how many batches of this process were seen; they are not loaded.
+        """
+        return skip_first_batches(dataloader, num_batches)
 
     def prepare_optimizer(
         self, optimizer: Optimizer, device_placement: bool | None = None
@@ -536,6 +549,7 @@ class Accelerator(ProcessHelpers):
             optimizer: the user's optimizer.
             device_placement: move its state to the device of this rank; None: as the Accelerator.
         """
+        optimizer = renewed(optimizer, current)
         if self._pass_through(optimizer) and isinstance(optimizer, AcceleratedOptimizer):
             return optimizer
         prepared = AcceleratedOptimizer(
@@ -546,7 +560,7 @@ class Accelerator(ProcessHelpers):
             zero_grad_function=self._strategy.zero_grad,
         )
         self._optimizers.append(prepared)
-        return _marked(prepared)
+        return mark(prepared, current)
 
     def prepare_scheduler(self, scheduler: LRScheduler) -> AcceleratedScheduler:
         """Wrap one learning-rate scheduler, so that it advances with the optimizer it belongs to.
@@ -554,6 +568,7 @@ class Accelerator(ProcessHelpers):
         Args:
             scheduler: the user's scheduler; its optimizer should be prepared before or in the same call.
         """
+        scheduler = renewed(scheduler, current)
         if isinstance(scheduler, AcceleratedScheduler) and self._pass_through(scheduler):
             return scheduler
         owner = getattr(scheduler, "optimizer", None)
@@ -565,7 +580,7 @@ class Accelerator(ProcessHelpers):
             split_batches=self.split_batches,
         )
         self._schedulers.append(prepared)
-        return _marked(prepared)
+        return mark(prepared, current)
 
     # ---- one step ------------------------------------------------------------------------------------------
 
@@ -950,31 +965,26 @@ class Accelerator(ProcessHelpers):
         for registry in (self._models, self._optimizers, self._schedulers, self._dataloaders):
             registry.clear()
         self.step = 0
-        gc.collect()  # wrappers and hooks refer to each other
-        if current.started:
-            current.kind.empty_cache()
-        return [None] * len(objects)
+        return release_memory(*objects)
 
     def clear(self, *objects: Any) -> list[Any]:
         """Do as `free_memory`."""
         return self.free_memory(*objects)
 
     def end_training(self) -> None:
-        """Leave the process group. Every rank calls it at the end of the script.
+        """End the run. Every rank calls it, at the end of the script or before another Accelerator is made.
 
-        What this object says of its run stays readable. The next `Accelerator(...)` of the process starts
-        another run, with settings of its own.
+        This process leaves its process group, except in a notebook's launcher, which owns the group. What
+        the run was (rank, world size, device, precision) can still be read, and models still run, but
+        nothing can be sent any more. The next `Accelerator` starts afresh: another precision, another device
+        and other settings are allowed, the accumulation window is closed, and objects that were prepared in
+        this run are prepared anew when they are passed to `prepare`.
         """
         end_training()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Accelerator":
         """Return this object itself: there is one run."""
         return self
-
-
-def _marked(prepared: T) -> T:
-    prepared._is_accelerate_prepared = True  # type: ignore[attr-defined]
-    return prepared
 
 
 def _registered(hooks: "OrderedDict[int, Callable[..., None]]", hook: Callable[..., None]) -> RemovableHandle:

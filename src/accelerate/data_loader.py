@@ -16,11 +16,16 @@ HOMES = {
         "BatchSamplerShard",
         "get_sampler",
         "SeedableRandomSampler",
+        "SkipBatchSampler",
     ],
     "accelerate.data.shard": [
         "DataLoaderAdapter",
         "DataLoaderShard",
         "DataLoaderStateMixin",
+    ],
+    "accelerate.data.skip": [
+        "skip_first_batches",
+        "SkipDataLoader",
     ],
     "accelerate.devices.support": ["is_torch_xla_available"],
     "accelerate.logging": ["get_logger"],

@@ -15,11 +15,16 @@ from accelerate.data.samplers import (
     BatchSamplerShard as BatchSamplerShard,
     get_sampler as get_sampler,
     SeedableRandomSampler as SeedableRandomSampler,
+    SkipBatchSampler as SkipBatchSampler,
 )
 from accelerate.data.shard import (
     DataLoaderAdapter as DataLoaderAdapter,
     DataLoaderShard as DataLoaderShard,
     DataLoaderStateMixin as DataLoaderStateMixin,
+)
+from accelerate.data.skip import (
+    skip_first_batches as skip_first_batches,
+    SkipDataLoader as SkipDataLoader,
 )
 from accelerate.devices.support import (
     is_torch_xla_available as is_torch_xla_available,
@@ -63,6 +68,8 @@ __all__ = [
     "PartialState",
     "RNGType",
     "SeedableRandomSampler",
+    "SkipBatchSampler",
+    "SkipDataLoader",
     "broadcast",
     "broadcast_object_list",
     "compare_versions",
@@ -78,6 +85,7 @@ __all__ = [
     "is_torchdata_stateful_dataloader_available",
     "prepare_data_loader",
     "send_to_device",
+    "skip_first_batches",
     "slice_tensors",
     "synchronize_rng_states",
 ]

@@ -361,6 +361,7 @@ def forget_ended_training() -> None:
     lost = current.started and current.backend is not None and not process_group.is_started()
     if lost or AcceleratorState._shared_state.get("_ended"):
         AcceleratorState._reset_state(reset_partial_state=True)
+        accumulation.reset()
 
 
 def end_training() -> None:

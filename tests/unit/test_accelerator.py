@@ -1,5 +1,7 @@
 import copy
+import gc
 import sys
+import weakref
 
 import pytest
 import torch
@@ -327,6 +329,49 @@ def test_free_memory_forgets_everything():
     assert accelerator.free_memory(*prepared) == [None] * 4
     assert (len(accelerator._models), len(accelerator._optimizers), accelerator.step) == (0, 0, 0)
     assert accelerator.clear() == []
+
+
+def test_a_model_in_mixed_precision_goes_at_the_second_call():
+    accelerator = Accelerator(cpu=True, mixed_precision="bf16")
+    model, optimizer = accelerator.prepare(*objects()[:2])
+    references = weakref.ref(model), weakref.ref(model.weight), weakref.ref(optimizer)
+    gc.disable()
+    try:
+        model, optimizer = accelerator.free_memory(model, optimizer)
+        assert references[2]() is None
+        accelerator.free_memory()
+        assert [reference() for reference in references] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_another_accelerator_with_other_settings_after_the_end():
+    first = Accelerator(cpu=True, gradient_accumulation_steps=2, project_dir="first")
+    model, optimizer, scheduler, loader = first.prepare(*objects())
+    for inputs, _ in loader:
+        with first.accumulate(model):
+            first.backward(model(inputs).mean())
+            optimizer.step()
+        break  # in the middle of a window, and of a pass
+    assert not first.sync_gradients
+    first.end_training()
+    assert first.end_training() is None
+    second = Accelerator(cpu=True, project_dir="second")
+    assert second.sync_gradients
+    assert (second.gradient_accumulation_steps, second.project_dir) == (1, "second")
+    assert second.gradient_state.active_dataloader is None
+    again = second.prepare(model, optimizer, scheduler, loader)
+    assert again[0] is model
+    assert again[1] is not optimizer
+    assert again[1].optimizer is optimizer.optimizer
+    assert again[2].optimizers == [again[1]]
+    assert again[3] is not loader
+    assert again[3].base_dataloader is loader.base_dataloader
+    assert second.prepare(*again) == again
+    for prepared in (second.prepare_optimizer(optimizer), second.prepare_scheduler(scheduler)):
+        assert prepared not in (optimizer, scheduler)
+    assert second.prepare_data_loader(loader) is not loader
+    assert second.prepare_model(model) is model
 
 
 def test_after_the_end_the_facts_stay_and_another_run_may_differ():

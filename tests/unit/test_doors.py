@@ -19,6 +19,7 @@ PUBLIC = {
     "accelerate.utils.dataclasses",
     "accelerate.utils.environment",
     "accelerate.utils.imports",
+    "accelerate.utils.memory",
     "accelerate.utils.operations",
     "accelerate.utils.other",
     "accelerate.utils.random",

@@ -72,3 +72,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = LINK.findall(page.read_text(encoding="utf-8"))
     missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
     assert missing == []
+
+
+def test_the_loops_run_as_they_stand(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = "\n".join(code for page, code in blocks("python") if page == "loops.md")
+    names: dict[str, object] = {}
+    exec(compile(program, "loops.md", "exec"), names)
+    assert (tmp_path / "checkpoint").exists()
+    assert names["accelerator"].mixed_precision == "bf16"  # type: ignore[attr-defined]
+    assert names["answers"] == ["A", "B", "C", "D", "E"]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from accelerate.data.samplers import BatchSamplerShard, index_sampler
+from accelerate.data.samplers import BatchSamplerShard, index_sampler, without_skips
 
 __all__ = ["even_batches"]
 
@@ -19,7 +19,7 @@ def even_batches(loaders: Iterable[Any], value: bool | None) -> Iterator[None]:
             this package cannot change, which is warned about.
         value: the setting; None leaves all as they are.
     """
-    samplers = [] if value is None else [index_sampler(loader) for loader in loaders]
+    samplers = [] if value is None else [without_skips(index_sampler(loader)) for loader in loaders]
     shards = [sampler for sampler in samplers if isinstance(sampler, BatchSamplerShard)]
     if len(shards) < len(samplers):
         warnings.warn(

@@ -4,7 +4,6 @@ A user's loader is wrapped, not rebuilt. Where this rank reads only some of its 
 of it gets another sampler, and keeps its class, its workers' settings and everything else.
 """
 
-import copy
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,9 +23,11 @@ from torch.utils.data import (
 from accelerate.data.samplers import (
     BatchSamplerShard,
     SeedableRandomSampler,
+    SkipBatchSampler,
     get_sampler,
     index_sampler,
     sampler_chain,
+    with_sampler,
 )
 from accelerate.data.shard import DataLoaderAdapter, DataLoaderShard
 from accelerate.errors import ConfigurationError
@@ -131,6 +132,7 @@ def prepare_data_loader(
         synchronized_generator=generator,
         drop_last=dataloader.drop_last,
         non_blocking=non_blocking,
+        given=dataloader,
     )
     return cast("DataLoader[Any]", prepared)
 
@@ -202,7 +204,7 @@ def _own_batches(request: _Request) -> "DataLoader[Any]":
         split_batches=request.split_batches,
         even_batches=request.even_batches,
     )
-    return _with(loader, sampler)
+    return with_sampler(loader, sampler)
 
 
 _CASES: tuple[tuple[Callable[[_Request], bool], Callable[[_Request], "DataLoader[Any]"]], ...] = (
@@ -247,15 +249,6 @@ def _is_sharded(loader: "DataLoader[Any]") -> bool:
 # --- Samplers and generators ---------------------------------------------------------------------------
 
 
-def _with(loader: "DataLoader[Any]", sampler: Any) -> "DataLoader[Any]":
-    """Return a shallow copy of a loader that draws its indices from another sampler or batch sampler."""
-    clone = copy.copy(loader)
-    slot = "sampler" if loader.batch_sampler is None else "batch_sampler"
-    # Not by assignment, which torch refuses. Workers that persist belong to the original.
-    vars(clone).update({slot: sampler, "_iterator": None})
-    return clone
-
-
 def _seedable(request: _Request) -> "DataLoader[Any]":
     """Return the loader with its plain random sampler replaced by one that knows only seed and epoch."""
     loader = request.loader
@@ -268,15 +261,23 @@ def _seedable(request: _Request) -> "DataLoader[Any]":
         num_samples=old.num_samples,
         data_seed=_agreed_seed(request),
     )
-    outermost = index_sampler(loader)
-    if outermost is old:
-        outermost = new
-    elif type(outermost) is BatchSampler:
-        outermost = BatchSampler(new, outermost.batch_size, outermost.drop_last)
-    else:
-        # A user's batch sampler may be held elsewhere, to be told epochs: it must stay the one in use.
-        sampler_chain(loader)[-2].sampler = new
-    return _with(loader, outermost)
+    return with_sampler(loader, _reordered(index_sampler(loader), old, new))
+
+
+def _reordered(link: Any, old: Any, new: Any) -> Any:
+    """Return a chain of samplers with `new` in the place of `old`, the innermost one."""
+    if link is old:
+        return new
+    if type(link) is BatchSampler:
+        return BatchSampler(new, link.batch_size, link.drop_last)
+    if type(link) is SkipBatchSampler:
+        return SkipBatchSampler(_reordered(link.batch_sampler, old, new), link.skip_batches)
+    # A user's batch sampler may be held elsewhere, to be told epochs: it must stay the one in use.
+    owner = link
+    while (inner := getattr(owner, "batch_sampler", None)) is not None:
+        owner = inner
+    owner.sampler = new
+    return link
 
 
 def _agreed_seed(request: _Request) -> int | None:

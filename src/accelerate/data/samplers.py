@@ -5,18 +5,28 @@
 `num_processes` consecutive batches are. Only the last round can be short. `even_batches` completes it
 with *fill*: samples of the first round, in order, started over as often as needed. Fill follows the last
 real sample, so that cutting the gathered last round to its real length removes exactly the duplicates.
+
+[Note: skipping] A pass that starts late yields what is left of the whole pass, fill included. Indices that
+are left out are drawn (the order depends on it) but never become batches; where the order is plain counting,
+not even that.
 """
 
+import copy
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain, cycle, islice
+from operator import length_hint
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
 from accelerate.errors import ConfigurationError
 
-__all__ = ["BatchSamplerShard", "SeedableRandomSampler", "get_sampler"]
+__all__ = ["BatchSamplerShard", "SeedableRandomSampler", "SkipBatchSampler", "get_sampler"]
+
+_END: Any = object()
+_LIST_ITERATOR: type = type(iter([]))
 
 
 class SeedableRandomSampler(RandomSampler):
@@ -56,7 +66,48 @@ class SeedableRandomSampler(RandomSampler):
         self.epoch = epoch
 
 
-class BatchSamplerShard(BatchSampler):
+class _AroundBatchSampler(BatchSampler):
+    """Stand around the batch sampler `batch_sampler`: what is not found here is asked of that one."""
+
+    batch_sampler: Any
+
+    def __getattr__(self, name: str) -> Any:
+        # Not yet set while copy and pickle make an instance; and what they ask is not for its inner one.
+        if name == "batch_sampler" or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.batch_sampler, name)
+
+    @property
+    def total_length(self) -> int:
+        """Number of batches of the inner batch sampler, those of other ranks and the skipped included."""
+        return len(self.batch_sampler)
+
+
+class SkipBatchSampler(_AroundBatchSampler):
+    """Leave out the first batches of a batch sampler ([Note: skipping]), in every pass.
+
+    Attributes that are not found here (`sampler`, `batch_size`, …) are those of the inner batch sampler.
+
+    Args:
+        batch_sampler: yields batches.
+        skip_batches: how many are left out.
+    """
+
+    def __init__(self, batch_sampler: BatchSampler, skip_batches: int = 0) -> None:
+        self.batch_sampler = batch_sampler
+        self.skip_batches = skip_batches
+
+    def __len__(self) -> int:
+        """Return the number of batches that are left."""
+        return max(0, len(self.batch_sampler) - self.skip_batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches that are left."""
+        # A generator, so that nothing is drawn before the first batch is asked for, as without skipping.
+        yield from batches_from(self.batch_sampler, self.skip_batches)
+
+
+class BatchSamplerShard(_AroundBatchSampler):
     """Deal the batches of a batch sampler to the ranks ([Note: rounds]).
 
     All attributes are live: `num_processes` and `process_index` are read before each round, so that a
@@ -105,17 +156,6 @@ class BatchSamplerShard(BatchSampler):
             None  # real samples in the last round of the last full pass, if it had fill
         )
 
-    def __getattr__(self, name: str) -> Any:
-        # Not yet set while copy and pickle make an instance; and what they ask is not for its inner one.
-        if name == "batch_sampler" or name.startswith("__"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.batch_sampler, name)
-
-    @property
-    def total_length(self) -> int:
-        """Number of batches of the inner batch sampler, all ranks together."""
-        return len(self.batch_sampler)
-
     @property
     def round_size(self) -> int | None:
         """Samples of all ranks together in a full round, None where batches have no declared size."""
@@ -141,17 +181,20 @@ class BatchSamplerShard(BatchSampler):
 
     def __iter__(self) -> Iterator[Any]:
         """Yield this rank's batches."""
+        return self.iter_from(0)
+
+    def iter_from(self, skip_batches: int) -> Iterator[Any]:
+        """Yield this rank's batches after the first `skip_batches`."""
         self.last_round = None
         if cuts_evenly(self.batch_sampler):
-            return self._deal_samples(self.batch_sampler.sampler)
-        if self.split_batches:
-            return self._split_each(self.batch_sampler)
-        return self._deal_batches(self.batch_sampler)
+            return self._deal_samples(self.batch_sampler.sampler, skip_batches)
+        deal = self._split_each if self.split_batches else self._deal_batches
+        return islice(deal(self.batch_sampler), skip_batches, None)
 
-    def _deal_samples(self, sampler: Iterable[int]) -> Iterator[list[int]]:
+    def _deal_samples(self, sampler: Iterable[int], skip_rounds: int) -> Iterator[list[int]]:
         """Draw a round at a time straight from the sampler: other ranks' batches are never made."""
-        samples = iter(sampler)
-        first: list[int] = []
+        size = self._share() * self.num_processes
+        first, samples = samples_after(sampler, skip_rounds * size, keep=size)
         while True:
             processes, share = self.num_processes, self._share()
             block = list(islice(samples, share * processes))
@@ -222,6 +265,63 @@ class BatchSamplerShard(BatchSampler):
         return completed + [list(islice(fill, size)) for _ in range(missing)]
 
 
+def without_skips(sampler: Any) -> Any:
+    """Return what is left of an index sampler when every `SkipBatchSampler` around it is taken off."""
+    while isinstance(sampler, SkipBatchSampler):
+        sampler = sampler.batch_sampler
+    return sampler
+
+
+def with_sampler(loader: "DataLoader[Any]", sampler: Any) -> "DataLoader[Any]":
+    """Return a shallow copy of a loader that draws its indices from another sampler or batch sampler."""
+    clone = copy.copy(loader)
+    slot = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    # Not by assignment, which torch refuses. Workers that persist belong to the original.
+    vars(clone).update({slot: sampler, "_iterator": None})
+    return clone
+
+
+def without_first(loader: "DataLoader[Any]", num_batches: int) -> "DataLoader[Any]":
+    """Return a copy of a loader over data that is read by index which leaves out its first batches."""
+    return with_sampler(loader, SkipBatchSampler(index_sampler(loader), num_batches))
+
+
+def batches_from(batch_sampler: Any, skip_batches: int) -> Iterator[Any]:
+    """Return an iterator over what a batch sampler yields after its first `skip_batches` batches."""
+    if isinstance(batch_sampler, SkipBatchSampler):
+        return batches_from(batch_sampler.batch_sampler, batch_sampler.skip_batches + skip_batches)
+    if isinstance(batch_sampler, BatchSamplerShard):
+        return batch_sampler.iter_from(skip_batches)
+    if not skip_batches or not cuts_evenly(batch_sampler):
+        return islice(batch_sampler, skip_batches, None)
+    size: int = batch_sampler.batch_size
+    _, samples = samples_after(batch_sampler.sampler, skip_batches * size)
+    return iter(BatchSampler(samples, size, batch_sampler.drop_last))
+
+
+def samples_after(sampler: Iterable[int], count: int, keep: int = 0) -> tuple[list[int], Iterator[int]]:
+    """Draw `count` samples; return the first `keep` of them, and an iterator over what comes after all."""
+    if type(sampler) is SequentialSampler:
+        total = len(sampler)
+        return list(range(min(keep, count, total))), iter(range(count, total))
+    samples = iter(sampler)
+    kept = list(islice(samples, min(keep, count)))
+    _drop(samples, count - len(kept))
+    return kept, samples
+
+
+def _drop(samples: Iterator[int], count: int) -> None:
+    """Draw samples and forget them: at the speed of a list, where a generator passes on what is in one."""
+    while count > 0 and next(samples, _END) is not _END:
+        count -= 1
+        source: Any = getattr(samples, "gi_yieldfrom", None)
+        if type(source) is not _LIST_ITERATOR:
+            source = samples
+        at_once = min(count, length_hint(source, count))
+        deque(islice(source, at_once), maxlen=0)
+        count -= at_once
+
+
 def cuts_evenly(batch_sampler: Any) -> bool:
     """Return whether a batch sampler is known to take `batch_size` samples at a time from its `sampler`."""
     return isinstance(batch_sampler, BatchSampler) and type(batch_sampler).__iter__ is BatchSampler.__iter__
@@ -229,6 +329,11 @@ def cuts_evenly(batch_sampler: Any) -> bool:
 
 def num_samples(batch_sampler: Any) -> int | None:
     """Return how many samples an evenly cutting batch sampler draws in a pass, None where nobody can know."""
+    if isinstance(batch_sampler, SkipBatchSampler):
+        total = num_samples(batch_sampler.batch_sampler)
+        return (
+            None if total is None else max(0, total - batch_sampler.skip_batches * batch_sampler.batch_size)
+        )
     if not cuts_evenly(batch_sampler):
         return None
     try:

@@ -5,6 +5,7 @@
 `DataLoaderShard` is both, for datasets that are read by index.
 """
 
+import copy
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -12,15 +13,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from accelerate.data.samplers import (
     BatchSamplerShard,
     SeedableRandomSampler,
+    SkipBatchSampler,
     get_sampler,
     index_sampler,
     num_samples,
     sampler_chain,
+    without_first,
+    without_skips,
 )
 from accelerate.errors import ConfigurationError
 from accelerate.modules.nested import send_to_device
@@ -161,11 +165,14 @@ class DataLoaderShard(DataLoaderAdapter, DataLoaderStateMixin):
     rng_types: list[str | RNGType] | None
     synchronized_generator: torch.Generator | None
     skip_batches: int = 0
-    iteration: int = 0
+    given: "DataLoader[Any] | None" = None  # the user's loader, where this one stands for all of it
+    _iteration: int = 0
     _drop_last: bool
     _non_blocking: bool
     _pass: int = 0  # the pass that owns the place in the accumulation window
-    _noted_epochs: dict[int, Any]  # id of who is told epochs -> its `epoch` when this loader looked last
+    _whole: "DataLoaderShard | None" = None  # the loader whose pass this one takes up where it was left
+    # id of who is told epochs -> its `epoch` when this loader, or one that it was copied from, looked last
+    _noted_epochs: dict[int, Any]
 
     def __init__(
         self,
@@ -189,6 +196,7 @@ class DataLoaderShard(DataLoaderAdapter, DataLoaderStateMixin):
         self.iteration = iteration
         self._drop_last = _drop_last
         self._non_blocking = _non_blocking
+        self._noted_epochs = {}
         self._note_epochs()
 
     @classmethod
@@ -201,17 +209,35 @@ class DataLoaderShard(DataLoaderAdapter, DataLoaderStateMixin):
         synchronized_generator: torch.Generator | None = None,
         drop_last: bool = False,
         non_blocking: bool = False,
+        given: "DataLoader[Any] | None" = None,
     ) -> "DataLoaderShard":
         """Return a shard around an existing loader, whose sampler already yields this rank's batches."""
         shard = cls.__new__(cls)
+        shard.given = given
         shard.base_dataloader = loader
         shard.device = None if device is None else torch.device(device)
         shard.rng_types = rng_types
         shard.synchronized_generator = synchronized_generator
         shard._drop_last = drop_last
         shard._non_blocking = non_blocking
+        shard._noted_epochs = {}
         shard._note_epochs()
         return shard
+
+    def without_first(self, num_batches: int) -> "DataLoaderShard":
+        """Return a loader for the rest of a pass; see `skip_first_batches`.
+
+        Its passes are passes of this loader: the two share their `iteration`.
+
+        Args:
+            num_batches: batches of this rank to leave out; they are not loaded.
+        """
+        rest = copy.copy(self)
+        rest.base_dataloader = without_first(self.base_dataloader, num_batches)
+        rest.given = None
+        rest._whole = self if self._whole is None else self._whole
+        rest.reset()
+        return rest
 
     def __iter__(self) -> Iterator[Any]:
         """Yield this rank's batches; see the class for what the start and the end of a pass do."""
@@ -242,8 +268,11 @@ class DataLoaderShard(DataLoaderAdapter, DataLoaderStateMixin):
             if untouched or isinstance(listener, SeedableRandomSampler):
                 listener.set_epoch(self.iteration)
         self._note_epochs()
-        batches = iter(self.base_dataloader)
-        return islice(batches, self.skip_batches, None) if self.skip_batches else batches
+        if not self.skip_batches:
+            return iter(self.base_dataloader)
+        if isinstance(self.dataset, IterableDataset):
+            return islice(self.base_dataloader, self.skip_batches, None)
+        return iter(without_first(self.base_dataloader, self.skip_batches))
 
     def _mover(self) -> Callable[[Any], Any] | None:
         """Return what brings a batch to the device, None where batches stay."""
@@ -265,25 +294,41 @@ class DataLoaderShard(DataLoaderAdapter, DataLoaderStateMixin):
 
     def _note_end(self) -> None:
         self.end_of_dataloader = True
-        sampler = index_sampler(self.base_dataloader)
+        sampler = self._dealer()
         if self.remainder == -1 and isinstance(sampler, BatchSamplerShard) and not self._drops_last(sampler):
             # Nobody could know it before, but the sampler has counted.
             self.remainder = -1 if sampler.last_round is None else sampler.last_round
+
+    def _dealer(self) -> Any:
+        """Return what decides which samples are this rank's, in a whole pass."""
+        return without_skips(index_sampler(self.base_dataloader))
 
     def _drops_last(self, sampler: Any) -> bool:
         return self._drop_last or bool(getattr(sampler, "drop_last", False))
 
     def _known_remainder(self) -> int:
-        sampler, size = index_sampler(self.base_dataloader), self.total_batch_size
+        sampler, size = self._dealer(), self.total_batch_size
         total = num_samples(sampler.batch_sampler if isinstance(sampler, BatchSamplerShard) else sampler)
         if not size or total is None or self._drops_last(sampler):
             return -1
         return total % size
 
     @property
+    def iteration(self) -> int:
+        """Number of passes that were read to their end: the epoch of the next one."""
+        return self._iteration if self._whole is None else self._whole.iteration
+
+    @iteration.setter
+    def iteration(self, epoch: int) -> None:
+        if self._whole is None:
+            self._iteration = epoch
+        else:
+            self._whole.iteration = epoch
+
+    @property
     def total_batch_size(self) -> int | None:
         """Samples of all ranks together in a full batch; None where batches have no declared size."""
-        sampler = index_sampler(self.base_dataloader)
+        sampler = self._dealer()
         if isinstance(sampler, BatchSamplerShard):
             return sampler.round_size
         return getattr(sampler, "batch_size", None)
@@ -311,11 +356,15 @@ class DataLoaderShard(DataLoaderAdapter, DataLoaderStateMixin):
 
     def _epoch_listeners(self) -> list[Any]:
         """Return what has a `set_epoch`: samplers from the outermost inwards, then the dataset."""
-        samplers = [link for link in sampler_chain(self) if not isinstance(link, BatchSamplerShard)]
+        forwarding = (BatchSamplerShard, SkipBatchSampler)
+        samplers = [link for link in sampler_chain(self) if not isinstance(link, forwarding)]
         return [each for each in (*samplers, self.dataset) if callable(getattr(each, "set_epoch", None))]
 
     def _note_epochs(self) -> None:
-        self._noted_epochs = {id(each): getattr(each, "epoch", None) for each in self._epoch_listeners()}
+        self._noted_epochs.clear()  # in place: the loader of the rest of a pass shares it
+        self._noted_epochs.update(
+            (id(each), getattr(each, "epoch", None)) for each in self._epoch_listeners()
+        )
 
     def get_sampler(self) -> Any:
         """Return the sampler that decides the order of the samples, None where a batch sampler does."""

@@ -153,6 +153,9 @@ class AcceleratorDevice(Device):
 class CudaDevice(AcceleratorDevice):
     """NVIDIA and ROCm GPUs."""
 
+    # Without it cuBLAS chooses among its workspaces by timing, and torch raises in deterministic mode.
+    deterministic_environment: Mapping[str, str] = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+
     def supports(self, dtype: torch.dtype) -> bool:
         """Return whether matrix products in `dtype` run on the current device; eight bits need 8.9."""
         if is_float8(dtype):

@@ -48,6 +48,7 @@ class Device:
         visible_variable: environment variable that hides devices from a process; None when there is none.
         oom_messages: parts of the text of a RuntimeError by which this kind says "out of memory".
         environment: variables that torch should find when this kind is chosen.
+        deterministic_environment: variables that libraries should find when results are to be repeatable.
     """
 
     type: str = "cpu"
@@ -56,6 +57,7 @@ class Device:
     visible_variable: str | None = None
     oom_messages: tuple[str, ...] = ("DefaultCPUAllocator: can't allocate memory",)
     environment: Mapping[str, str] = {}
+    deterministic_environment: Mapping[str, str] = {}
     _pinned: torch.device | None = None
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from accelerate.errors import DistributedOperationException
+from accelerate.errors import DistributedOperationException, NotInitializedError
 from accelerate.runtime import process_group
 from accelerate.runtime.current import current
 from accelerate.runtime.rank_group import CannotPadNestedTensorWarning, RankGroup
@@ -33,8 +33,17 @@ Result = TypeVar("Result")
 
 
 def current_ranks() -> RankGroup:
-    """Return the ranks of the current run, which is started where nobody has."""
+    """Return the ranks of the current run, which is started where nobody has.
+
+    Raises:
+        NotInitializedError: there are several, and their process group was ended.
+    """
     run = current.ensure()
+    if run.world.size > 1 and run.backend is not None and not process_group.is_started():
+        raise NotInitializedError(
+            "Nothing can be sent between processes: their group was ended, as `end_training()` does. Gather "
+            "what you need before, or make another `Accelerator()`, on every process."
+        )
     return RankGroup(size=run.world.size, rank=run.world.rank, device=run.device, debug=run.debug)
 
 

@@ -4,6 +4,7 @@ The instance's `__dict__` is the interface's `PartialState._shared_state`; empty
 started. It is started by `PartialState()`, `Accelerator()` or the first public collective.
 """
 
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,6 +34,7 @@ class Current:
         distributed_type: the interface's name for strategy and device together.
         debug: whether collectives are checked on every call.
         fork_launched: whether a notebook forked this process, and its group outlives a training.
+        token: a name that no other run has, in no process.
         strategy: how models are trained, once an Accelerator has chosen it.
     """
 
@@ -46,6 +48,7 @@ class Current:
     local_process_index: int
     debug: bool
     fork_launched: bool
+    token: str
     strategy: "Strategy"
     _cpu: bool
 
@@ -107,6 +110,7 @@ class Current:
             process_index=world.rank,
             world=world,
             kind=kind,
+            token=uuid.uuid4().hex,
         )
 
     def reset(self) -> None:

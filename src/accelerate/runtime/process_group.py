@@ -58,19 +58,19 @@ class _MeetingPoint:
     """The store over which the ranks of a world met; they meet there again after `stop`."""
 
     def __init__(self) -> None:
-        self.world: World | None = None
+        self.place: tuple[World, str | None] | None = None
         self.store: Any = None
-        self.num_starts = 0  # alike on all ranks, which start and stop in step
+        self.num_starts = 0  # alike on all ranks, which start and stop in step; adopted groups do not count
 
-    def note(self, world: World) -> None:
-        if world != self.world:
-            self.world, self.num_starts = world, 0
+    def note(self, world: World, url: str | None, *, joined: bool) -> None:
+        if (world, url) != self.place:
+            self.place, self.num_starts = (world, url), 0
         self.store = dist.distributed_c10d._get_default_store()
-        self.num_starts += 1
+        self.num_starts += joined
 
-    def next_store(self, world: World) -> Any:
-        """Return the store for another start of the same world, None for a first one."""
-        if self.store is None or world != self.world:
+    def next_store(self, world: World, url: str | None) -> Any:
+        """Return the store for another start of the same world at the same place, None for a first one."""
+        if self.store is None or (world, url) != self.place:
             return None
         # The keys of the former group are still there: a rank that read them would wait for a dead peer.
         return dist.distributed_c10d.PrefixStore(f"start {self.num_starts}", self.store)
@@ -126,7 +126,8 @@ def start(world: World, backend: str, *, timeout: timedelta | None = None, **kwa
     install_excepthook()
     if not _holders:
         _held.clear()
-    if not is_started():
+    joined = not is_started()
+    if joined:
         _check_backend(backend)
         env.put(world.environment())
         _join(
@@ -139,7 +140,7 @@ def start(world: World, backend: str, *, timeout: timedelta | None = None, **kwa
     elif timeout is not None:
         set_timeout(timeout)
     world = adopted(world)
-    _meeting_point.note(world)
+    _meeting_point.note(world, kwargs.get("init_method"), joined=joined)
     _stop_at_exit()
     return world
 
@@ -157,8 +158,10 @@ def _check_backend(backend: str) -> None:
 
 
 def _join(world: World, **kwargs: Any) -> None:
-    if kwargs.get("store") is None and kwargs.get("init_method") is None:
-        kwargs["store"] = _meeting_point.next_store(world)
+    if kwargs.get("store") is None:
+        kwargs["store"] = _meeting_point.next_store(world, kwargs.get("init_method"))
+        if kwargs["store"] is not None:
+            kwargs["init_method"] = None
     if kwargs.get("store") is not None or kwargs.get("init_method") is not None:
         # Only the environment tells torch by itself who this process is.
         kwargs = {"rank": world.rank, "world_size": world.size, **kwargs}

@@ -37,11 +37,12 @@ class ProcessHelpers:
         """Give each rank its part of `inputs`, in order; the first ranks take one more if need be.
 
         Args:
-            inputs: list, tuple, tensor (along dim 0), `datasets.Dataset`, or a dict of such, of one length.
+            inputs: a list, tuple or other sequence, a tensor or array (along dim 0), a `datasets.Dataset`, or
+                dicts of such, of one length; anything else, such as a string, goes to every rank whole.
             apply_padding: repeat the last item so that every rank gets equally many (for a later gather).
 
         Raises:
-            ValueError: the values of a dict differ in length.
+            ValueError: the parts of a dict differ in length.
         """
         yield split(inputs, current.process_index, current.num_processes, apply_padding=apply_padding)
 

@@ -25,19 +25,22 @@ _LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
 def set_seed(seed: int, device_specific: bool = False, deterministic: bool = False) -> None:
     """Seed `random`, `numpy.random` and torch, on every device that this process sees.
 
-    Called by every process for the same numbers everywhere; nothing is sent.
+    Called by every process for the same numbers everywhere; nothing is sent. Workers of a loader take their
+    seeds from torch's, so that they follow.
 
     Args:
         seed: 0 to 2**32 - 1.
         device_specific: add the process index, so that processes draw different numbers; starts the current
             run where nobody has.
-        deterministic: also make torch refuse operations that have no deterministic implementation.
+        deterministic: also make torch use deterministic implementations and refuse operations that have none,
+            in this process, until `torch.use_deterministic_algorithms(False)`. On CUDA this sets
+            CUBLAS_WORKSPACE_CONFIG, which matrix products then need, where it is not set.
 
     Raises:
         TypeError: `seed` is not an integer.
         ValueError: `seed` is out of range; nothing was seeded.
     """
-    number = operator.index(seed) + (current_ranks().rank if device_specific else 0)
+    number = operator.index(seed) + (current.ensure().world.rank if device_specific else 0)
     if not 0 <= number <= _LARGEST_SEED:
         raise ValueError(
             f"`set_seed({seed}, {device_specific=})` means seed {number}: allowed are 0 to {_LARGEST_SEED}."
@@ -49,6 +52,8 @@ def set_seed(seed: int, device_specific: bool = False, deterministic: bool = Fal
     kind.seed_all(number)  # torch does not know every vendor's devices
     if deterministic:
         torch.use_deterministic_algorithms(True)
+        needed = kind.deterministic_environment
+        env.put({name: value for name, value in needed.items() if env.get(name) is None})
 
 
 @dataclass(frozen=True, kw_only=True)

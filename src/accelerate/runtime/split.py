@@ -1,12 +1,16 @@
 """Divide a collection among the ranks. Called by `split_between_processes` of the states and the facade.
 
-Pure: the caller gives rank and size, and every rank holds the same collection.
+Pure: the caller gives rank and size, and every rank holds the same collection, so that nothing is sent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+
+from accelerate.errors import ConfigurationError
+from accelerate.modules.nested import honor_type
 
 __all__ = ["share_of", "split"]
 
@@ -22,45 +26,75 @@ def split(inputs: Any, rank: int, size: int, *, apply_padding: bool = False) -> 
     """Return the part of `inputs` that belongs to `rank`.
 
     Args:
-        inputs: list, tuple, tensor (along dim 0), `datasets.Dataset`, or a mapping of such, of one length.
-            Anything else (a string, an object) is given to every rank whole.
+        inputs: a list, tuple or other sequence, a tensor or array (along dim 0), a `datasets.Dataset`, or
+            mappings of such, nested or not, all of one length. What cannot be divided (a string, a number, an
+            object) goes to every rank whole, alone and inside a mapping.
         rank: this process.
         size: number of processes.
         apply_padding: repeat the last item so that every rank gets equally many.
 
     Returns:
-        An object of the same kind; `inputs` itself is never changed.
+        An object of the same kind; `inputs` itself is never changed, and with one process it is returned.
 
     Raises:
-        ValueError: the values of a mapping differ in length.
+        ConfigurationError: the parts of a mapping differ in length (a ValueError).
     """
     if size == 1:
         return inputs
+    lengths = dict(_lengths(inputs))
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{path} has {length}" for path, length in lengths.items())
+        raise ConfigurationError(
+            "split_between_processes(...): all values of a dictionary must have the same length, as item i "
+            f"of each goes to the same process, but {told}. Split them one by one, or make them equally long."
+        )
+    return _part(inputs, rank, size, apply_padding)
+
+
+def _lengths(inputs: Any, path: str = "inputs") -> Iterator[tuple[str, int]]:
+    """Yield (where it stands, length) of everything that is to be divided."""
     if isinstance(inputs, Mapping):
-        lengths = {key: len(value) for key, value in inputs.items()}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(
-                "All values of a dictionary passed to `split_between_processes` must have the same length, "
-                f"but they have {lengths}."
-            )
-        return {key: split(value, rank, size, apply_padding=apply_padding) for key, value in inputs.items()}
-    if isinstance(inputs, (list, tuple, torch.Tensor)):
-        return _slice(inputs, rank, size, apply_padding)
-    if hasattr(inputs, "select") and hasattr(inputs, "column_names"):
-        return inputs.select(_indices(len(inputs), rank, size, apply_padding))
-    return inputs
+        for key, value in inputs.items():
+            yield from _lengths(value, f"{path}[{key!r}]")
+    elif _is_divisible(inputs):
+        yield path, len(inputs)
 
 
-def _slice(inputs: Any, rank: int, size: int, apply_padding: bool) -> Any:
-    start, stop = share_of(len(inputs), rank, size)
+def _is_divisible(inputs: Any) -> bool:
+    if isinstance(inputs, (torch.Tensor, np.ndarray)):
+        return inputs.ndim > 0
+    if isinstance(inputs, Sequence):
+        return not isinstance(inputs, (str, bytes, bytearray))
+    return _is_dataset(inputs)
+
+
+def _is_dataset(inputs: Any) -> bool:
+    return hasattr(inputs, "select") and hasattr(inputs, "column_names") and hasattr(inputs, "__len__")
+
+
+def _part(inputs: Any, rank: int, size: int, apply_padding: bool) -> Any:
+    if isinstance(inputs, Mapping):
+        parts = [(key, _part(value, rank, size, apply_padding)) for key, value in inputs.items()]
+        return honor_type(inputs, parts)
+    if not _is_divisible(inputs):
+        return inputs
+    length = len(inputs)
+    start, stop = share_of(length, rank, size)
+    missing = -(-length // size) - (stop - start) if apply_padding and length else 0
+    if _is_dataset(inputs):
+        return inputs.select([*range(start, stop), *[length - 1] * missing])
+    if isinstance(inputs, (torch.Tensor, np.ndarray)):
+        return _padded_rows(inputs[start:stop], inputs[length - 1 :], missing)
     part = inputs[start:stop]
-    missing = -(-len(inputs) // size) - (stop - start) if apply_padding and len(inputs) else 0
+    return part if not missing else _items_of(part) + _items_of(inputs[length - 1 :]) * missing
+
+
+def _padded_rows(rows: Any, last: Any, missing: int) -> Any:
     if not missing:
-        return part
-    if isinstance(inputs, torch.Tensor):
-        return torch.cat([part, inputs[-1:].expand(missing, *inputs.shape[1:])])
-    return part + inputs[-1:] * missing
+        return rows
+    concatenate = torch.cat if isinstance(rows, torch.Tensor) else np.concatenate
+    return concatenate([rows, *[last] * missing])
 
 
-def _indices(length: int, rank: int, size: int, apply_padding: bool) -> list[int]:
-    return list(_slice(list(range(length)), rank, size, apply_padding))
+def _items_of(part: Any) -> Any:
+    return part if isinstance(part, (list, tuple)) else list(part)

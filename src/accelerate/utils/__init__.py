@@ -178,6 +178,7 @@ HOMES = {
         "reduce",
         "wait_for_everyone",
     ],
+    "accelerate.runtime.memory": ["release_memory"],
     "accelerate.runtime.rank_group": ["CannotPadNestedTensorWarning"],
     "accelerate.runtime.rng": [
         "set_seed",

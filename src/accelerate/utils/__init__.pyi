@@ -4,6 +4,7 @@ from accelerate.utils import constants as constants
 from accelerate.utils import dataclasses as dataclasses
 from accelerate.utils import environment as environment
 from accelerate.utils import imports as imports
+from accelerate.utils import memory as memory
 from accelerate.utils import operations as operations
 from accelerate.utils import other as other
 from accelerate.utils import random as random
@@ -197,6 +198,9 @@ from accelerate.runtime.collectives import (
     reduce as reduce,
     wait_for_everyone as wait_for_everyone,
 )
+from accelerate.runtime.memory import (
+    release_memory as release_memory,
+)
 from accelerate.runtime.rank_group import (
     CannotPadNestedTensorWarning as CannotPadNestedTensorWarning,
 )
@@ -346,6 +350,7 @@ __all__ = [
     "recursive_getattr",
     "recursively_apply",
     "reduce",
+    "release_memory",
     "save",
     "send_to_device",
     "set_numa_affinity",

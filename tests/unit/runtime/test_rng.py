@@ -1,10 +1,12 @@
 """Seeding and the random state of one process; between ranks see tests/distributed/test_rng.py."""
 
+import os
 import random
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, Dataset
 
 from accelerate.devices.fake import FakeDevice
 from accelerate.devices.kinds import KINDS
@@ -64,6 +66,43 @@ def test_numpy_integers_are_seeds():
 def test_deterministic():
     set_seed(1, deterministic=True)
     assert torch.are_deterministic_algorithms_enabled()
+    set_seed(1)  # does not take it back
+    assert torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, ":4096:8"), (":16:8", ":16:8")])
+def test_deterministic_matrix_products_on_cuda(monkeypatch, before, after):
+    name = "CUBLAS_WORKSPACE_CONFIG"
+    monkeypatch.setenv(name, "")  # so that it is put back
+    os.environ.pop(name)
+    if before is not None:
+        os.environ[name] = before
+    kind = FakeDevice()
+    kind.deterministic_environment = KINDS["cuda"].deterministic_environment
+    monkeypatch.setattr(rng, "choose", lambda environ: kind)
+    set_seed(1)
+    assert os.environ.get(name) == before
+    set_seed(1, deterministic=True)
+    assert os.environ[name] == after
+
+
+class Noise(Dataset):
+    """What a worker draws from each generator, as random augmentation does."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.tensor(draws())
+
+
+def test_workers_of_loaders_follow_the_seed():
+    def noise(seed):
+        set_seed(seed)
+        return torch.cat(list(DataLoader(Noise(), num_workers=2)))
+
+    assert torch.equal(noise(1), noise(1))
+    assert not torch.isin(noise(1), noise(2)).any()
 
 
 @pytest.mark.parametrize(
