@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; the tests run several processes
+os.environ.pop("PYTHONUNBUFFERED", None)  # with it a print is several writes, which ranks on one pipe mix up
 
 from tests.support.isolation import undo_leaks, watched_variables
 from tests.support.rank_pool import RankPool
