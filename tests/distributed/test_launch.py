@@ -110,7 +110,7 @@ total = torch.ones(1)
 dist.all_reduce(total)
 facts = {"argv": sys.argv[2:], "total": total.item(), "environ": dict(os.environ)}
 pathlib.Path(sys.argv[1], str(rank)).write_text(json.dumps(facts))
-print("rank", rank)
+print(f"rank {rank}\\n", end="")
 dist.destroy_process_group()
 """
     )
@@ -287,7 +287,7 @@ def test_restarts_are_told_and_may_succeed(write: Callable[[str], str]) -> None:
             if os.environ["RANK"] == "1":
                 raise ValueError("first time")
             time.sleep(50)
-        print("done")
+        print("done\\n", end="")
         """
     )
     ended = launch("--num_processes", "2", "--max_restarts", "1", script)
@@ -302,8 +302,8 @@ def test_restarts_are_told_and_may_succeed(write: Callable[[str], str]) -> None:
 
 TWO_STREAMS = """
 import os, sys
-print("out of", os.environ["RANK"])
-print("err of", os.environ["RANK"], file=sys.stderr)
+sys.stdout.write(f"out of {os.environ['RANK']}\\n")
+sys.stderr.write(f"err of {os.environ['RANK']}\\n")
 """
 
 
@@ -339,7 +339,7 @@ def test_streams_that_go_to_one_place_keep_their_order(write: Callable[[str], st
         """
         import sys
         for index in range(200):
-            print(index, file=(sys.stdout, sys.stderr)[index % 2])
+            (sys.stdout, sys.stderr)[index % 2].write(f"{index}\\n")
         """
     )
     ended = subprocess.run(

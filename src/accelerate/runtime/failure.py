@@ -1,4 +1,4 @@
-"""A rank's last words: its uncaught exception goes into torch elastic's error file. Called at group start.
+"""What a rank says: whole lines, and its uncaught exception in a file. Called at group start.
 
 Whoever started the rank (our launcher, torchrun) names the file in the environment and reads it when the
 rank has ended. Outside of such a launch nothing is installed.
@@ -16,7 +16,7 @@ from types import TracebackType
 
 from accelerate.compat import env
 
-__all__ = ["ERROR_FILE_VARIABLE", "error_record", "install_excepthook"]
+__all__ = ["ERROR_FILE_VARIABLE", "error_record", "install_excepthook", "keep_lines_whole"]
 
 ERROR_FILE_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 
@@ -44,6 +44,17 @@ def install_excepthook() -> None:
 
     excepthook.writes_error_file = True  # type: ignore[attr-defined]
     sys.excepthook = excepthook
+
+
+def keep_lines_whole() -> None:
+    """Make this process write its standard output line by line, where it was unbuffered.
+
+    Unbuffered (`python -u`, as launchers start ranks; PYTHONUNBUFFERED), one `print` is several writes, and
+    the ranks of a launch mix up within a line. Does nothing where Python buffers already.
+    """
+    output = sys.stdout
+    if isinstance(output, io.TextIOWrapper) and output.write_through:
+        output.reconfigure(line_buffering=True, write_through=False)
 
 
 def error_record(error: BaseException, now: float) -> dict[str, object]:

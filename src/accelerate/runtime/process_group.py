@@ -34,7 +34,7 @@ import torch.distributed.nn  # noqa: F401
 from accelerate.compat import env
 from accelerate.errors import ConfigurationError, LaunchError
 from accelerate.runtime import header
-from accelerate.runtime.failure import install_excepthook
+from accelerate.runtime.failure import install_excepthook, keep_lines_whole
 from accelerate.runtime.world import World
 
 __all__ = [
@@ -124,6 +124,7 @@ def start(world: World, backend: str, *, timeout: timedelta | None = None, **kwa
         LaunchError: the port is in use, or the other ranks cannot be reached.
     """
     install_excepthook()
+    keep_lines_whole()
     if not _holders:
         _held.clear()
     joined = not is_started()

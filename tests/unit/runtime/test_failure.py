@@ -1,13 +1,15 @@
 import faulthandler
+import io
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from accelerate.runtime.failure import ERROR_FILE_VARIABLE, error_record, install_excepthook
+from accelerate.runtime.failure import ERROR_FILE_VARIABLE, error_record, install_excepthook, keep_lines_whole
 
 
 @pytest.fixture
@@ -103,3 +105,33 @@ def test_record_keeps_the_cause() -> None:
     assert "KeyError: 'why'" in record["message"]["extraInfo"]["py_callstack"]
     assert record["message"]["extraInfo"]["timestamp"] == "12"
     assert record["message"]["extraInfo"]["timestamp_ns"] == "12500000000"
+
+
+def test_an_unbuffered_print_becomes_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Writes(io.RawIOBase):
+        def __init__(self) -> None:
+            self.seen: list[bytes] = []
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: Any) -> int:
+            self.seen.append(bytes(data))
+            return len(self.seen[-1])
+
+    writes = Writes()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(writes, write_through=True))
+    print("rank", 0)
+    assert len(writes.seen) > 1
+    writes.seen.clear()
+    keep_lines_whole()
+    print("rank", 0)
+    assert writes.seen == [b"rank 0\n"]
+
+
+def test_an_output_of_another_kind_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", other)
+    keep_lines_whole()
+    print("rank", 0)
+    assert other.getvalue() == "rank 0\n"
