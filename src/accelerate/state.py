@@ -16,7 +16,7 @@ from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.enums import PrecisionType
 from accelerate.runtime import process_group
 from accelerate.runtime.accumulation import Accumulation, accumulation
-from accelerate.runtime.current import Current, current
+from accelerate.runtime.current import Current, RankFacts, current
 from accelerate.runtime.processes import NotInitializedValueError, ProcessHelpers, do_nothing
 
 __all__ = [
@@ -157,7 +157,7 @@ class PartialState(Current, ProcessHelpers):
         _leave_group(group)
 
 
-class AcceleratorState(ProcessHelpers):
+class AcceleratorState(RankFacts, ProcessHelpers):
     """How this process trains: precision and plugins, beside everything that `PartialState` knows.
 
     Made by `Accelerator`; every instance shows the same state.
@@ -242,6 +242,11 @@ class AcceleratorState(ProcessHelpers):
         """The precision in use: no, fp16, bf16 or fp8."""
         precision: str = self._mixed_precision
         return precision
+
+    @property
+    def fork_launched(self) -> bool:
+        """Whether a notebook forked this process, and its group outlives a training."""
+        return current.fork_launched
 
     @property
     def deepspeed_plugin(self) -> Any:

@@ -184,3 +184,21 @@ def test_thread_local_shared_dict_is_one_a_thread():
     thread.join()
     assert seen == [{}]
     assert Owner.shared == {"a": 1}
+
+
+def test_facts_of_the_run_are_properties_of_the_training_state():
+    state = set_up_training("no", cpu=True)
+    for name in ("use_distributed", "is_main_process", "is_local_main_process", "is_last_process"):
+        assert isinstance(getattr(AcceleratorState, name), property)
+        assert getattr(state, name) is getattr(PartialState(), name)
+    assert state.fork_launched is False
+    current.process_index, current.num_processes = 1, 3
+    assert (state.is_main_process, state.is_last_process, state.use_distributed) == (False, False, True)
+
+
+@pytest.mark.parametrize("name", ["is_main_process", "fork_launched", "num_processes"])
+def test_facts_without_a_run_say_what_is_missing(name):
+    state = set_up_training("no", cpu=True)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    with pytest.raises(AttributeError, match=r"_reset_state\(\)` was called"):
+        getattr(state, name)

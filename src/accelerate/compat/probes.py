@@ -21,6 +21,7 @@ from accelerate.errors import MissingPackageError
 __all__ = [
     "PACKAGES",
     "Package",
+    "deepspeed_required",
     "is_4bit_bnb_available",
     "is_8bit_bnb_available",
     "is_aim_available",
@@ -59,6 +60,7 @@ __all__ = [
     "is_tqdm_available",
     "is_trackio_available",
     "is_transformer_engine_available",
+    "is_transformer_engine_mxfp8_available",
     "is_transformers_available",
     "is_triton_available",
     "is_wandb_available",
@@ -227,14 +229,35 @@ def is_weights_only_available() -> bool:
     return is_torch_version(">=", "2.4.0")
 
 
+def is_transformer_engine_mxfp8_available() -> bool:
+    """Return whether Transformer Engine is installed and this GPU trains in MXFP8; imports it to ask."""
+    if not is_transformer_engine_available():
+        return False
+    engine = importlib.import_module("transformer_engine.pytorch")
+    if hasattr(engine, "is_mxfp8_available"):
+        return bool(engine.is_mxfp8_available())
+    answer = importlib.import_module("transformer_engine.pytorch.fp8").check_mxfp8_support()
+    return bool(answer[0])  # beside it stands the reason of a no
+
+
+def deepspeed_required(func: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorate a function to raise MissingPackageError (an ImportError) where DeepSpeed is not installed."""
+    return _required(func, is_deepspeed_available, "DeepSpeed", "deepspeed")
+
+
 def torchao_required(func: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Decorate a function to raise MissingPackageError (an ImportError) where torchao is not installed."""
+    return _required(func, is_torchao_available, "torchao 0.6.1 or later", "torchao")
 
+
+def _required(
+    func: Callable[Parameters, Result], is_available: Callable[[], bool], needed: str, distribution: str
+) -> Callable[Parameters, Result]:
     @functools.wraps(func)
     def wrapper(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        if not is_torchao_available():
+        if not is_available():
             raise MissingPackageError(
-                f"`{func.__qualname__}` needs torchao 0.6.1 or later: run `pip install torchao`"
+                f"`{func.__qualname__}` needs {needed}: run `pip install {distribution}`"
             )
         return func(*args, **kwargs)
 

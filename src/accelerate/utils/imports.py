@@ -9,6 +9,7 @@ HOMES = {
         "str_to_bool",
     ],
     "accelerate.compat.probes": [
+        "deepspeed_required",
         "is_4bit_bnb_available",
         "is_8bit_bnb_available",
         "is_aim_available",
@@ -47,6 +48,7 @@ HOMES = {
         "is_tqdm_available",
         "is_trackio_available",
         "is_transformer_engine_available",
+        "is_transformer_engine_mxfp8_available",
         "is_transformers_available",
         "is_triton_available",
         "is_wandb_available",
@@ -74,6 +76,7 @@ HOMES = {
         "is_torch_xla_available",
         "is_xccl_available",
         "is_xpu_available",
+        "USE_TORCH_XLA",
     ],
 }
 
