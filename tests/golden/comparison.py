@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from tests.golden.record import PACKAGE_DOORS, Recorded, home_of, members_of, names_of
+from tests.golden.record import PACKAGE_DOORS, RENAMED, Recorded, doors_names, home_of, members_of, names_of
 from tests.golden.rendering import live_signature, recorded_signature, recorded_value, value_text
 
 ABSENT = "absent"
@@ -61,8 +61,8 @@ def compare(
             continue
         for name, entry in recorded["defined"].items():
             yield from _compare_object(f"{path}.{name}", entry, module, name, examples)
-        if path in PACKAGE_DOORS:
-            yield from _compare_door(path, recorded, module)
+        if path in (*PACKAGE_DOORS, *RENAMED):
+            yield from _compare_door(path, module)
         yield from _additions_to_module(path, module)
 
 
@@ -93,8 +93,8 @@ def _loaded(path: str, load: ImportModule) -> ModuleType | None:
         raise
 
 
-def _compare_door(path: str, recorded: Recorded, module: ModuleType) -> Iterator[Finding]:
-    for name in recorded["reexported"]:
+def _compare_door(path: str, module: ModuleType) -> Iterator[Finding]:
+    for name in doors_names(path):
         if not hasattr(module, name):
             yield Finding(f"{path}.{name}", f"from {home_of(f'{path}.{name}')}", ABSENT)
 
@@ -215,9 +215,11 @@ def _compare_attributes(path: str, entry: Recorded, live: type, example: Example
     for text in entry.get("properties", ()):
         name, _, settable = text.partition(" ")
         yield from _compare_property(f"{path}.{name}", live, name, bool(settable))
-    for name in entry.get("class_attrs", ()):
+    for name, value in entry.get("class_attrs", {}).items():
         if not hasattr(live, name):
-            yield Finding(f"{path}.{name}", "class attribute", ABSENT)
+            yield Finding(f"{path}.{name}", value, ABSENT)
+        elif not name.startswith("_") and not value.startswith("<"):
+            yield from _differing(f"{path}.{name}", value, value_text(getattr(live, name)))
     attributes = [name for name in entry.get("instance_attrs", ()) if not name.startswith("__")]
     missing = [name for name in attributes if not hasattr(live, name)]
     if missing and example is None:

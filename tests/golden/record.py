@@ -38,8 +38,17 @@ def client_paths() -> Mapping[str, str]:
 def home_of(path: str) -> str:
     """Return the path of an object where it is defined, given any path that the record knows it under."""
     module, _, name = path.rpartition(".")
+    if module in RENAMED:
+        return home_of(f"{RENAMED[module]}.{name}")
     home = modules().get(module, {}).get("reexported", {}).get(name)
     return path if home is None or home == module else home_of(f"{home}.{name}")
+
+
+def doors_names(module: str) -> list[str]:
+    """Return the names that a module of the surface must give although it only re-exports them."""
+    if module in RENAMED:
+        return list(modules()[RENAMED[module]]["defined"])
+    return list(modules()[module]["reexported"])
 
 
 def names_of(module: str) -> set[str]:

@@ -200,6 +200,7 @@ PLANTED = {
     "a property is gone": (without("Loader.size"), {"plain.Loader.size"}),
     "a property lost its setter": (put("Loader.epoch", property(lambda self: 1)), {"plain.Loader.epoch"}),
     "a class attribute is gone": (without("Loader.done"), {"plain.Loader.done"}),
+    "a class attribute is another": (put("Loader.done", True), {"plain.Loader.done"}),
     "a method was added": (put("Loader.write", lambda self: None), {"plain.Loader.write"}),
     "an attribute is gone and the base is another": (
         put("Loader", WithoutData),
@@ -242,11 +243,23 @@ def test_a_door_misses_a_name_and_offers_another() -> None:
     module = ModuleType("accelerate")
     module.HOMES = {"somewhere": ["novelty"]}  # type: ignore[attr-defined]
     module.novelty = len  # type: ignore[attr-defined]
-    record = {"accelerate": {"defined": {}, "reexported": {"Accelerator": "accelerate.accelerator"}}}
+    for name in modules()["accelerate"]["reexported"]:
+        setattr(module, name, len)
+    del module.Accelerator
+    record = {"accelerate": {"defined": {}}}
     assert {finding.path: finding.here for finding in compare(record, {}, lambda path: module)} == {
         "accelerate.Accelerator": "absent",
         "accelerate.novelty": "function",
     }
+
+
+def test_a_former_path_gives_the_names_of_the_present_one() -> None:
+    module = ModuleType("accelerate.memory_utils")
+    module.release_memory = len  # type: ignore[attr-defined]
+    record = {"accelerate.memory_utils": {"defined": {}}}
+    paths = {finding.path for finding in compare(record, {}, lambda path: module)}
+    assert "accelerate.memory_utils.find_executable_batch_size" in paths
+    assert "accelerate.memory_utils.release_memory" not in paths
 
 
 def test_a_path_of_a_client_leads_nowhere() -> None:

@@ -35,6 +35,11 @@ def unequal_parts() -> None:
         raise AssertionError("the block runs")
 
 
+def without_deepspeed() -> None:
+    Accelerator(cpu=True)
+    deepspeed_required(print)()
+
+
 MISUSES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a training state before any Accelerator": (AcceleratorState, ValueError, "make one first"),
     "another precision": (another_precision, ValueError, "restart your runtime"),
@@ -72,11 +77,7 @@ MISUSES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "dice",
     ),
-    "a function of a library that is missing": (
-        deepspeed_required(lambda: None),
-        ImportError,
-        "pip install deepspeed",
-    ),
+    "a function for DeepSpeed without it": (without_deepspeed, ValueError, "`deepspeed_plugin=`"),
     "a bar with the former first argument": (lambda: utils.tqdm(True), ValueError, "main_process_only="),
     "a notebook's installer elsewhere": (utils.install_xla, RuntimeError, "pip install"),
 }

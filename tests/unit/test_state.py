@@ -14,6 +14,7 @@ from accelerate.state import (
     GradientState,
     PartialState,
     ThreadLocalSharedDict,
+    deepspeed_required,
     is_initialized,
     set_up_training,
 )
@@ -202,3 +203,18 @@ def test_facts_without_a_run_say_what_is_missing(name):
     AcceleratorState._reset_state(reset_partial_state=True)
     with pytest.raises(AttributeError, match=r"_reset_state\(\)` was called"):
         getattr(state, name)
+
+
+def test_functions_for_deepspeed_refuse_a_run_without_it():
+    @deepspeed_required
+    def stage(number, *, twice=False):
+        return number * 2 if twice else number
+
+    assert stage.__name__ == "stage"
+    PartialState(cpu=True)
+    assert stage(1) == 1  # there is no Accelerator yet that could be without
+    set_up_training("no", cpu=True)
+    with pytest.raises(ValueError, match=r"stage` is for DeepSpeed.*`deepspeed_plugin=`"):
+        stage(1)
+    current.distributed_type = DistributedType.DEEPSPEED
+    assert stage(2, twice=True) == 4

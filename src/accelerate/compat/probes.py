@@ -21,7 +21,6 @@ from accelerate.errors import MissingPackageError
 __all__ = [
     "PACKAGES",
     "Package",
-    "deepspeed_required",
     "is_4bit_bnb_available",
     "is_8bit_bnb_available",
     "is_aim_available",
@@ -240,24 +239,14 @@ def is_transformer_engine_mxfp8_available() -> bool:
     return bool(answer[0])  # beside it stands the reason of a no
 
 
-def deepspeed_required(func: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Decorate a function to raise MissingPackageError (an ImportError) where DeepSpeed is not installed."""
-    return _required(func, is_deepspeed_available, "DeepSpeed", "deepspeed")
-
-
 def torchao_required(func: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Decorate a function to raise MissingPackageError (an ImportError) where torchao is not installed."""
-    return _required(func, is_torchao_available, "torchao 0.6.1 or later", "torchao")
 
-
-def _required(
-    func: Callable[Parameters, Result], is_available: Callable[[], bool], needed: str, distribution: str
-) -> Callable[Parameters, Result]:
     @functools.wraps(func)
     def wrapper(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        if not is_available():
+        if not is_torchao_available():
             raise MissingPackageError(
-                f"`{func.__qualname__}` needs {needed}: run `pip install {distribution}`"
+                f"`{func.__qualname__}` needs torchao 0.6.1 or later: run `pip install torchao`"
             )
         return func(*args, **kwargs)
 

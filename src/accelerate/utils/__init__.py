@@ -45,7 +45,6 @@ HOMES = {
         "recursive_getattr",
     ],
     "accelerate.compat.probes": [
-        "deepspeed_required",
         "is_4bit_bnb_available",
         "is_8bit_bnb_available",
         "is_aim_available",
@@ -199,6 +198,7 @@ HOMES = {
         "synchronize_rng_state",
         "synchronize_rng_states",
     ],
+    "accelerate.state": ["deepspeed_required"],
 }
 
 __getattr__, __dir__, __all__ = door(__name__, HOMES, over=["tqdm"])

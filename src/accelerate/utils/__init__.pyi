@@ -57,7 +57,6 @@ from accelerate.compat.orphans import (
     recursive_getattr as recursive_getattr,
 )
 from accelerate.compat.probes import (
-    deepspeed_required as deepspeed_required,
     is_4bit_bnb_available as is_4bit_bnb_available,
     is_8bit_bnb_available as is_8bit_bnb_available,
     is_aim_available as is_aim_available,
@@ -230,6 +229,9 @@ from accelerate.runtime.rng import (
     set_seed as set_seed,
     synchronize_rng_state as synchronize_rng_state,
     synchronize_rng_states as synchronize_rng_states,
+)
+from accelerate.state import (
+    deepspeed_required as deepspeed_required,
 )
 
 __all__ = [

@@ -9,7 +9,6 @@ HOMES = {
         "str_to_bool",
     ],
     "accelerate.compat.probes": [
-        "deepspeed_required",
         "is_4bit_bnb_available",
         "is_8bit_bnb_available",
         "is_aim_available",
@@ -78,6 +77,7 @@ HOMES = {
         "is_xpu_available",
         "USE_TORCH_XLA",
     ],
+    "accelerate.state": ["deepspeed_required"],
 }
 
 __getattr__, __dir__, __all__ = door(__name__, HOMES)

@@ -6,7 +6,6 @@ from accelerate.compat.env import (
     str_to_bool as str_to_bool,
 )
 from accelerate.compat.probes import (
-    deepspeed_required as deepspeed_required,
     is_4bit_bnb_available as is_4bit_bnb_available,
     is_8bit_bnb_available as is_8bit_bnb_available,
     is_aim_available as is_aim_available,
@@ -74,6 +73,9 @@ from accelerate.devices.support import (
     is_xccl_available as is_xccl_available,
     is_xpu_available as is_xpu_available,
     USE_TORCH_XLA as USE_TORCH_XLA,
+)
+from accelerate.state import (
+    deepspeed_required as deepspeed_required,
 )
 
 __all__ = [

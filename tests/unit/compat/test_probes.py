@@ -214,18 +214,6 @@ def test_torchao_required(install: Install) -> None:
     assert convert(2, twice=True) == 4
 
 
-def test_deepspeed_required(install: Install) -> None:
-    @probes.deepspeed_required
-    def train(value: int, *, twice: bool = False) -> int:
-        return value * 2 if twice else value
-
-    assert train.__name__ == "train"
-    with pytest.raises(MissingPackageError, match=r"train` needs DeepSpeed: run `pip install deepspeed`"):
-        train(1)
-    install("deepspeed", version="0.18.2")
-    assert train(2, twice=True) == 4
-
-
 @pytest.mark.parametrize("answer", [True, False])
 @pytest.mark.parametrize(
     ("pytorch", "fp8"),
