@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from tests.golden.record import PACKAGE_DOORS, RENAMED, Recorded, doors_names, home_of, members_of, names_of
+from tests.golden.record import (
+    OF_THE_PLACE,
+    PACKAGE_DOORS,
+    RENAMED,
+    Recorded,
+    doors_names,
+    home_of,
+    members_of,
+    names_of,
+)
 from tests.golden.rendering import live_signature, recorded_signature, recorded_value, value_text
 
 ABSENT = "absent"
@@ -121,7 +130,9 @@ def _compare_object(
         yield Finding(path, kind, ABSENT)
         return
     value = getattr(owner, name)
-    if kind == "value":
+    if path in OF_THE_PLACE:
+        yield from _differing(path, entry["type"], type(value).__name__)
+    elif kind == "value":
         yield from _differing(path, recorded_value(entry["value"]), value_text(value))
     elif kind == "function":
         yield from _compare_signature(path, entry["params"], value)

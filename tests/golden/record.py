@@ -14,6 +14,9 @@ DATA = Path(__file__).parent / "data"
 
 Recorded = Mapping[str, Any]
 
+# Values that depend on what is installed and set where the test runs: only their types are compared.
+OF_THE_PLACE = ("accelerate.utils.imports.USE_TORCH_XLA", "accelerate.utils.versions.torch_version")
+
 # The two modules that most scripts import from. What other modules re-export is no part of the surface.
 PACKAGE_DOORS = ("accelerate", "accelerate.utils")
 

@@ -269,6 +269,16 @@ def test_a_path_of_a_client_leads_nowhere() -> None:
     ]
 
 
+@pytest.mark.parametrize(("version", "here"), [(1, "int"), ("2.0", None)])
+def test_of_the_release_of_torch_only_the_type_counts(version: object, here: str | None) -> None:
+    module = ModuleType("versions")
+    module.torch_version = version  # type: ignore[attr-defined]
+    entry = {"kind": "value", "type": "str", "value": "'2.13.0+cpu'"}
+    record = {"accelerate.utils.versions": {"defined": {"torch_version": entry}}}
+    found = [finding.here for finding in compare(record, {}, lambda path: module)]
+    assert found == ([] if here is None else [here])
+
+
 def test_a_change_of_the_package_itself_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     state = {"accelerate.state": modules()["accelerate.state"]}
     before = set(compare(state, EXAMPLES))
