@@ -13,7 +13,6 @@ from accelerate.state import (
     AcceleratorState,
     GradientState,
     PartialState,
-    ThreadLocalSharedDict,
     deepspeed_required,
     is_initialized,
     set_up_training,
@@ -170,21 +169,6 @@ def test_gradient_state_lists_the_loaders():
     assert state.dataloader_references == [None, loader]
     assert (state.end_of_dataloader, state.remainder, state.active_dataloader) == (True, 2, loader)
     assert repr(state).startswith("Sync Gradients: True\nAt end of current dataloader: True\n")
-
-
-def test_thread_local_shared_dict_is_one_a_thread():
-    import threading
-
-    class Owner:
-        shared = ThreadLocalSharedDict()
-
-    Owner.shared["a"] = 1
-    seen = []
-    thread = threading.Thread(target=lambda: seen.append(dict(Owner.shared)))
-    thread.start()
-    thread.join()
-    assert seen == [{}]
-    assert Owner.shared == {"a": 1}
 
 
 def test_facts_of_the_run_are_properties_of_the_training_state():
