@@ -11,6 +11,7 @@ from accelerate import devices as devices
 from accelerate import errors as errors
 from accelerate import launching as launching
 from accelerate import logging as logging
+from accelerate import memory_utils as memory_utils
 from accelerate import modules as modules
 from accelerate import optimizer as optimizer
 from accelerate import options as options
