@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "accelerate test") 
 
 def _launch_options() -> list[OptionInfo]:
     declared = options(LaunchPlan)
-    return [info for info in declared if info.flags and info.name not in _ABOUT_THE_CHECKS]
+    return [info for info in declared if info.flags and info.name not in _ABOUT_THE_SCRIPT]
 
 
 def _shown_command(args: argparse.Namespace) -> list[str]:
