@@ -6,6 +6,7 @@ from accelerate.test_utils import examples as examples
 from accelerate.test_utils import hardware as hardware
 from accelerate.test_utils import marks as marks
 from accelerate.test_utils import processes as processes
+from accelerate.test_utils import scripts as scripts
 from accelerate.test_utils import testing as testing
 from accelerate.test_utils import training as training
 from accelerate.test_utils.checks import (
