@@ -60,7 +60,18 @@ def is_tensor_information(tensor_info: Any) -> bool:
 
 
 def is_namedtuple(data: Any) -> bool:
-    """Return whether `data` is an instance (not the class) of a named tuple."""
+    """Return whether `data` is an instance (not the class) of a named tuple.
+
+    Example:
+        >>> is_namedtuple(torch.max(torch.ones(2, 2), dim=0)), is_namedtuple((1, 2))
+        (False, False)
+        >>> from typing import NamedTuple
+        >>> class Pair(NamedTuple):
+        ...     left: int
+        ...     right: int
+        >>> is_namedtuple(Pair(1, 2)), is_namedtuple(Pair)
+        (True, False)
+    """
     return isinstance(data, tuple) and hasattr(data, "_fields") and hasattr(data, "_make")
 
 
@@ -74,6 +85,10 @@ def honor_type(obj: Any, generator: Iterable[Any]) -> Any:
     Returns:
         A new container; attributes and default factories of `obj` are kept where its constructor takes
         nothing but the items, or where it can be copied.
+
+    Example:
+        >>> honor_type((1, 2), [3, 4]), honor_type({"a": 1}, [("a", 5)])
+        ((3, 4), {'a': 5})
     """
     if is_namedtuple(obj):
         return obj._make(generator)  # also right when __new__ takes other arguments than the fields
@@ -132,7 +147,12 @@ def with_fields(record: Any, values: Mapping[str, Any]) -> Any:
 
 
 def map_leaves(function: Callable[[Any], Any], data: Any, around: tuple[int, ...] = ()) -> Any:
-    """Return `data` with `function(leaf)` in place of every leaf; containers are rebuilt by their type."""
+    """Return `data` with `function(leaf)` in place of every leaf; containers are rebuilt by their type.
+
+    Example:
+        >>> map_leaves(lambda leaf: leaf * 2, {"x": (1, [2, 3])})
+        {'x': (2, [4, 6])}
+    """
     kind = type(data)
     if kind is Tensor:
         return function(data)
@@ -203,6 +223,11 @@ def flatten(data: Any) -> tuple[list[Any], Callable[[Iterable[Any]], Any]]:
     Returns:
         The leaves in order (tensors and all others), and a function that takes as many new leaves and
         returns them in containers like those of `data`.
+
+    Example:
+        >>> leaves, rebuild = flatten({"x": (1, [2, 3])})
+        >>> leaves, rebuild(leaf * 2 for leaf in leaves)
+        ([1, 2, 3], {'x': (2, [4, 6])})
     """
     leaves: list[Any] = []
 
@@ -222,7 +247,12 @@ def with_leaves(data: Any, new_leaves: Iterable[Any]) -> Any:
 
 
 def walk(data: Any, path: str = "", around: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Give (path, leaf) for every leaf of `data`, in the order of `flatten`; a bare leaf has the path ""."""
+    """Give (path, leaf) for every leaf of `data`, in the order of `flatten`; a bare leaf has the path "".
+
+    Example:
+        >>> list(walk({"x": (1, [2])}))
+        [("['x'][0]", 1), ("['x'][1][0]", 2)]
+    """
     if is_namedtuple(data):
         for name, item in zip(data._fields, data, strict=True):
             yield from walk(item, f"{path}.{name}", around)
@@ -263,6 +293,10 @@ def recursively_apply(
 
     Raises:
         TypeError: a leaf of another type was found and `error_on_other_type` is set.
+
+    Example:
+        >>> recursively_apply(torch.sum, {"x": torch.ones(3), "name": "kept"})
+        {'x': tensor(3.), 'name': 'kept'}
     """
 
     def apply(leaf: Any) -> Any:
@@ -307,6 +341,13 @@ def send_to_device(
 
     Returns:
         New containers of the same types; a tensor that is on `device` already is the same object.
+
+    Example:
+        >>> batch = {"x": torch.ones(2), "names": ["a", "b"]}
+        >>> send_to_device(batch, "meta")["x"].device
+        device(type='meta')
+        >>> send_to_device(batch, "meta", skip_keys="x")["x"].device
+        device(type='cpu')
     """
     skip = (
         _NOTHING if skip_keys is None else frozenset([skip_keys] if isinstance(skip_keys, str) else skip_keys)
@@ -374,6 +415,11 @@ def _tensors(data: Any) -> Iterator[Tensor]:
 
 
 def find_device(data: Any) -> torch.device | None:
-    """Return the device of the first tensor in nested containers, or None when there is no tensor."""
+    """Return the device of the first tensor in nested containers, or None when there is no tensor.
+
+    Example:
+        >>> find_device({"name": "no tensor", "x": [torch.ones(2)]}), find_device([])
+        (device(type='cpu'), None)
+    """
     first = next(_tensors(data), None)
     return None if first is None else first.device
