@@ -64,8 +64,8 @@ def visible_gpus(variable: str, installed: int) -> int:
     CUDA reads the list up to the first item that it does not know.
 
     Example:
-        >>> visible_gpus("0,1", installed=4), visible_gpus("0,7,1", installed=4), visible_gpus("", installed=4)
-        (2, 1, 0)
+        >>> visible_gpus("0,1", installed=4), visible_gpus("0,7,1", installed=4)
+        (2, 1)
     """
     count = 0
     for item in (text.strip() for text in variable.split(",")):

@@ -30,9 +30,9 @@ def convert_to_fp32(tensor: Any) -> Any:
         tensor: see [Note: containers of outputs].
 
     Example:
-        >>> converted = convert_to_fp32({"loss": torch.ones(1, dtype=torch.bfloat16), "count": torch.ones(1).int()})
-        >>> converted["loss"].dtype, converted["count"].dtype
-        (torch.float32, torch.int32)
+        >>> outputs = {"loss": torch.ones(1, dtype=torch.bfloat16), "count": torch.ones(1).int()}
+        >>> [tensor.dtype for tensor in convert_to_fp32(outputs).values()]
+        [torch.float32, torch.int32]
     """
     return _convert(tensor, ())
 

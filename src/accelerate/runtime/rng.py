@@ -106,6 +106,9 @@ def synchronize_rng_state(
 
     Raises:
         ValueError: there is no such generator, or none was given.
+
+    Example:
+        >>> synchronize_rng_state("torch")
     """
     synchronize_rng_states([rng_type], generator)
 

@@ -18,6 +18,11 @@ class TempDirTestCase(unittest.TestCase):
     Attributes:
         tmpdir: the folder; it is made before the first test of the class and removed after the last.
         clear_on_setup: empty it before each test.
+
+    Example:
+        >>> class TestFiles(TempDirTestCase):
+        ...     def test_writing(self):
+        ...         (self.tmpdir / "file").write_text("content")
     """
 
     clear_on_setup: ClassVar[bool] = True
@@ -58,7 +63,15 @@ class AccelerateTestCase(unittest.TestCase):
 
 
 class MockingTestCase(unittest.TestCase):
-    """A case that starts patchers for the length of each test."""
+    """A case that starts patchers for the length of each test.
+
+    Example:
+        >>> from unittest import mock
+        >>> class TestOffline(MockingTestCase):
+        ...     def setUp(self):
+        ...         super().setUp()
+        ...         self.add_mocks(mock.patch.dict("os.environ", {"HF_HUB_OFFLINE": "1"}))
+    """
 
     def add_mocks(self, mocks: Any) -> None:
         """Start patchers now and stop them after the test. `setUp` calls this.

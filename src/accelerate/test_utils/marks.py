@@ -104,6 +104,10 @@ def slow(test_case: Test) -> Test:
 
     Raises:
         EnvironmentVariableError: RUN_SLOW holds no truth value.
+
+    Example:
+        >>> @slow
+        ... def test_something(): ...
     """
     wanted = env.parse_flag_from_env("RUN_SLOW")
     return unittest.skipUnless(wanted, "test is slow: set RUN_SLOW=1 to run it")(test_case)

@@ -87,6 +87,12 @@ def mocked_dataloaders(accelerator: Any, batch_size: int = 16) -> tuple["DataLoa
 
     Returns:
         Two loaders of {"input_ids", "token_type_ids", "attention_mask", "labels"}.
+
+    Example:
+        >>> from accelerate.accelerator import Accelerator
+        >>> train, evaluation = mocked_dataloaders(Accelerator(), batch_size=8)
+        >>> len(train), next(iter(train))["labels"].shape
+        (8, torch.Size([8]))
     """
     return _loaders(accelerator, batch_size, _classified)
 
