@@ -60,18 +60,7 @@ def is_tensor_information(tensor_info: Any) -> bool:
 
 
 def is_namedtuple(data: Any) -> bool:
-    """Return whether `data` is an instance (not the class) of a named tuple.
-
-    Example:
-        >>> is_namedtuple(torch.max(torch.ones(2, 2), dim=0)), is_namedtuple((1, 2))
-        (False, False)
-        >>> from typing import NamedTuple
-        >>> class Pair(NamedTuple):
-        ...     left: int
-        ...     right: int
-        >>> is_namedtuple(Pair(1, 2)), is_namedtuple(Pair)
-        (True, False)
-    """
+    """Return whether `data` is an instance (not the class) of a named tuple."""
     return isinstance(data, tuple) and hasattr(data, "_fields") and hasattr(data, "_make")
 
 
@@ -147,12 +136,7 @@ def with_fields(record: Any, values: Mapping[str, Any]) -> Any:
 
 
 def map_leaves(function: Callable[[Any], Any], data: Any, around: tuple[int, ...] = ()) -> Any:
-    """Return `data` with `function(leaf)` in place of every leaf; containers are rebuilt by their type.
-
-    Example:
-        >>> map_leaves(lambda leaf: leaf * 2, {"x": (1, [2, 3])})
-        {'x': (2, [4, 6])}
-    """
+    """Return `data` with `function(leaf)` in place of every leaf; containers are rebuilt by their type."""
     kind = type(data)
     if kind is Tensor:
         return function(data)
@@ -223,11 +207,6 @@ def flatten(data: Any) -> tuple[list[Any], Callable[[Iterable[Any]], Any]]:
     Returns:
         The leaves in order (tensors and all others), and a function that takes as many new leaves and
         returns them in containers like those of `data`.
-
-    Example:
-        >>> leaves, rebuild = flatten({"x": (1, [2, 3])})
-        >>> leaves, rebuild(leaf * 2 for leaf in leaves)
-        ([1, 2, 3], {'x': (2, [4, 6])})
     """
     leaves: list[Any] = []
 
@@ -247,12 +226,7 @@ def with_leaves(data: Any, new_leaves: Iterable[Any]) -> Any:
 
 
 def walk(data: Any, path: str = "", around: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Give (path, leaf) for every leaf of `data`, in the order of `flatten`; a bare leaf has the path "".
-
-    Example:
-        >>> list(walk({"x": (1, [2])}))
-        [("['x'][0]", 1), ("['x'][1][0]", 2)]
-    """
+    """Give (path, leaf) for every leaf of `data`, in the order of `flatten`; a bare leaf has the path ""."""
     if is_namedtuple(data):
         for name, item in zip(data._fields, data, strict=True):
             yield from walk(item, f"{path}.{name}", around)
@@ -344,10 +318,8 @@ def send_to_device(
 
     Example:
         >>> batch = {"x": torch.ones(2), "names": ["a", "b"]}
-        >>> send_to_device(batch, "meta")["x"].device
-        device(type='meta')
-        >>> send_to_device(batch, "meta", skip_keys="x")["x"].device
-        device(type='cpu')
+        >>> send_to_device(batch, "meta")["x"].device.type
+        'meta'
     """
     skip = (
         _NOTHING if skip_keys is None else frozenset([skip_keys] if isinstance(skip_keys, str) else skip_keys)
