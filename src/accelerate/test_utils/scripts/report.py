@@ -73,6 +73,7 @@ def run(title: str, checks: Mapping[str, Check]) -> None:
             raise
         accelerator.wait_for_everyone()
         accelerator.print(f"{title}: {name} ... {told} ({time.perf_counter() - began:.2f} s)", flush=True)
+        accelerator.wait_for_everyone()  # a failure of the next check is told after this line
 
 
 def _fresh() -> Accelerator:
