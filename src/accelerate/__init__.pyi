@@ -20,6 +20,7 @@ from accelerate import runtime as runtime
 from accelerate import scheduler as scheduler
 from accelerate import state as state
 from accelerate import strategies as strategies
+from accelerate import test_utils as test_utils
 from accelerate import training as training
 from accelerate import utils as utils
 from accelerate.accelerator import (

@@ -11,6 +11,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "env": ("accelerate.commands.env", "Print what this machine has, for bug reports."),
     "launch": ("accelerate.commands.launch", "Start a script on the GPUs or processors of this machine."),
+    "test": ("accelerate.commands.test", "Check this installation, on one process or several."),
 }
 
 

@@ -53,12 +53,25 @@ def has_compiled_regions(module: nn.Module) -> bool:
 
 
 def is_repeated_blocks(module: nn.Module) -> bool:
-    """Return whether `module` is a list of modules of one class."""
+    """Return whether `module` is a list of modules of one class.
+
+    Example:
+        >>> is_repeated_blocks(nn.ModuleList(nn.Linear(2, 2) for _ in range(3)))
+        True
+        >>> is_repeated_blocks(nn.ModuleList([nn.Linear(2, 2), nn.ReLU()]))
+        False
+    """
     return isinstance(module, nn.ModuleList) and len({type(block) for block in module}) == 1
 
 
 def has_repeated_blocks(module: nn.Module) -> bool:
-    """Return whether `module` or anything inside it is a list of modules of one class."""
+    """Return whether `module` or anything inside it is a list of modules of one class.
+
+    Example:
+        >>> model = nn.ModuleDict({"layers": nn.ModuleList(nn.Linear(2, 2) for _ in range(3))})
+        >>> has_repeated_blocks(model), has_repeated_blocks(nn.Linear(2, 2))
+        (True, False)
+    """
     return any(is_repeated_blocks(part) for part in module.modules())
 
 

@@ -304,7 +304,12 @@ def _where(note: Note | None, *, several: bool) -> str:
 
 
 def format_ranks(ranks: Iterable[int]) -> str:
-    """Return `rank 3` or `ranks 0, 4-7`."""
+    """Return `rank 3` or `ranks 0, 4-7`.
+
+    Example:
+        >>> format_ranks([3]), format_ranks([0, 4, 5, 6])
+        ('rank 3', 'ranks 0, 4-6')
+    """
     runs: list[list[int]] = []
     for rank in sorted(ranks):
         if runs and rank == runs[-1][-1] + 1:
