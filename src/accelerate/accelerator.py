@@ -35,6 +35,7 @@ from accelerate.options.handlers import AutocastKwargs, KwargsHandler
 from accelerate.options.profile import ProfileKwargs
 from accelerate.options.project import ProjectConfiguration
 from accelerate.options.request import NOT_GIVEN, Request
+from accelerate.precision.base import Precision
 from accelerate.precision.select import select as select_precision
 from accelerate.runtime import collectives
 from accelerate.runtime.accumulation import accumulation
@@ -185,19 +186,22 @@ class Accelerator(Preparing, ProcessHelpers):
         self.state = set_up_training(
             request.mixed_precision, cpu=request.cpu, dynamo_plugin=request.dynamo, **group
         )
+        self._precision = self._choose_precision(request, is_first=is_first)
+        self._strategy = select_strategy(current, self._precision, request)
+        current.strategy = self._strategy
+        self.gradient_state = GradientState(request.accumulation)
+        self._take_over(request)
+        self._begin_empty()
+
+    def _choose_precision(self, request: Request, *, is_first: bool) -> Precision:
         try:
-            self._precision = select_precision(
+            return select_precision(
                 self.state.mixed_precision, current.kind, autocast=request.autocast, scaler=request.scaler
             )
         except ConfigurationError:
             if is_first:  # another precision can be asked for without starting anew
                 AcceleratorState._reset_state()
             raise
-        self._strategy = select_strategy(current, self._precision, request)
-        current.strategy = self._strategy
-        self.gradient_state = GradientState(request.accumulation)
-        self._take_over(request)
-        self._begin_empty()
 
     def _take_over(self, request: Request) -> None:
         self.device_placement = request.device_placement
