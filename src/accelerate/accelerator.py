@@ -492,6 +492,19 @@ class Accelerator(Preparing, ProcessHelpers):
 
         Args:
             models: the models trained in this block.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+            >>> model = accelerator.prepare(torch.nn.Linear(1, 1))
+            >>> for _ in range(4):
+            ...     with accelerator.accumulate(model):
+            ...         accelerator.sync_gradients
+            False
+            True
+            False
+            True
+            >>> accelerator.end_training()
         """
         return AccumulationWindow(self._begin_micro_batch, self.no_sync, models)
 
@@ -590,12 +603,34 @@ class Accelerator(Preparing, ProcessHelpers):
 
         Returns:
             The norm before clipping, 0-d.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> model = accelerator.prepare(torch.nn.Linear(2, 1, bias=False))
+            >>> accelerator.backward(model(torch.tensor([[3.0, 4.0]])).sum())
+            >>> accelerator.clip_grad_norm_(model.parameters(), max_norm=1.0)
+            tensor(5.)
+            >>> model.weight.grad
+            tensor([[0.6000, 0.8000]])
+            >>> accelerator.end_training()
         """
         parameters = self._unscale_owners(parameters)
         return self._strategy.clip_grad_norm(parameters, max_norm, norm_type)
 
     def clip_grad_value_(self, parameters: Parameters, clip_value: float) -> None:
-        """Clamp every gradient element in place to [-clip_value, clip_value]."""
+        """Clamp every gradient element in place to [-clip_value, clip_value]; every rank calls it.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> model = accelerator.prepare(torch.nn.Linear(2, 1, bias=False))
+            >>> accelerator.backward(model(torch.tensor([[3.0, -0.5]])).sum())
+            >>> accelerator.clip_grad_value_(model.parameters(), 1.0)
+            >>> model.weight.grad
+            tensor([[ 1.0000, -0.5000]])
+            >>> accelerator.end_training()
+        """
         parameters = self._unscale_owners(parameters)
         self._strategy.clip_grad_value(parameters, clip_value)
 
@@ -613,6 +648,14 @@ class Accelerator(Preparing, ProcessHelpers):
 
         Args:
             autocast_handler: options in place of those given to the constructor.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True, mixed_precision="bf16")
+            >>> with accelerator.autocast():
+            ...     (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
+            torch.bfloat16
+            >>> accelerator.end_training()
         """
         return self._precision.autocast(autocast_handler or self.autocast_handler)
 
@@ -656,11 +699,29 @@ class Accelerator(Preparing, ProcessHelpers):
 
         Raises:
             ConfigurationError: an activity or the schedule is not understood.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> with accelerator.profile(ProfileKwargs(activities=["cpu"])) as profiler:
+            ...     total = torch.ones(3) + 1
+            >>> "aten::add" in {event.key for event in profiler.key_averages()}
+            True
+            >>> accelerator.end_training()
         """
         return recorded(profile_handler or self.profile_handler or ProfileKwargs(), self.process_index)
 
     def set_trigger(self) -> None:
-        """Raise a flag on this rank, for `check_trigger` on all ranks to see."""
+        """Raise a flag on this rank, for `check_trigger` on all ranks to see.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> accelerator.set_trigger()
+            >>> accelerator.check_trigger(), accelerator.check_trigger()
+            (True, False)
+            >>> accelerator.end_training()
+        """
         self.flag_tensor = torch.ones(1, dtype=torch.int64, device=self.device)
 
     def check_trigger(self) -> bool:
@@ -685,6 +746,15 @@ class Accelerator(Preparing, ProcessHelpers):
 
         Returns:
             What `gather` (or `gather_object`) gives, with each sample of the dataset exactly once.
+
+        Example:
+            >>> from torch.utils.data import DataLoader
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> loader = accelerator.prepare(DataLoader(torch.arange(5), batch_size=2))
+            >>> [accelerator.gather_for_metrics(batch).tolist() for batch in loader]
+            [[0, 1], [2, 3], [4]]
+            >>> accelerator.end_training()
         """
         leaves = [] if use_gather_object else flatten(input_data)[0]
         # A rank whose list is empty must take the same way as one that has objects in it.
@@ -718,6 +788,14 @@ class Accelerator(Preparing, ProcessHelpers):
             model: what `prepare` gave.
             keep_fp32_wrapper: leave the forward pass as the precision has made it.
             keep_torch_compile: keep the compiled module around it.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> model = torch.nn.Linear(1, 1)
+            >>> accelerator.unwrap_model(accelerator.prepare(model)) is model
+            True
+            >>> accelerator.end_training()
         """
         module: ModelT = extract_model_from_parallel(model, keep_fp32_wrapper, keep_torch_compile)
         return module
@@ -740,6 +818,13 @@ class Accelerator(Preparing, ProcessHelpers):
         Args:
             model: what `prepare` gave.
             unwrap: name weights as in the user's module, rather than in the wrapper.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> list(accelerator.get_state_dict(accelerator.prepare(torch.nn.Linear(1, 1))))
+            ['weight', 'bias']
+            >>> accelerator.end_training()
         """
         return self._strategy.state_dict(model) if unwrap else model.state_dict()
 
@@ -887,6 +972,15 @@ class Accelerator(Preparing, ProcessHelpers):
 
         Returns:
             A list of as many None.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> model = accelerator.prepare(torch.nn.Linear(1, 1))
+            >>> (model,) = accelerator.free_memory(model)
+            >>> model is None
+            True
+            >>> accelerator.end_training()
         """
         for registry in (self._models, self._optimizers, self._schedulers, self._dataloaders):
             registry.clear()
@@ -906,6 +1000,15 @@ class Accelerator(Preparing, ProcessHelpers):
         nothing can be sent any more. The next `Accelerator` starts afresh: another precision, another device
         and other settings are allowed, the accumulation window is closed, and objects that were prepared in
         this run are prepared anew when they are passed to `prepare`.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> accelerator.end_training()
+            >>> accelerator = Accelerator(cpu=True, mixed_precision="bf16")
+            >>> accelerator.mixed_precision
+            'bf16'
+            >>> accelerator.end_training()
         """
         end_training()
 

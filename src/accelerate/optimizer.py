@@ -95,6 +95,17 @@ class AcceleratedOptimizer(Optimizer):
         step_function: what makes the step, given the optimizer and a closure; the Accelerator passes its
             strategy's.
         zero_grad_function: what drops gradients, given the optimizer and `set_to_none`.
+
+    Example:
+        >>> from accelerate.state import GradientState
+        >>> parameter = torch.nn.Parameter(torch.ones(1))
+        >>> optimizer = AcceleratedOptimizer(torch.optim.SGD([parameter], lr=0.5))
+        >>> for GradientState().sync_gradients in (False, True):
+        ...     parameter.sum().backward()
+        ...     optimizer.step()
+        ...     parameter.item()
+        1.0
+        0.0
     """
 
     _accelerate_step_called = False  # see patch_optimizer_step
