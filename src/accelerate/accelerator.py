@@ -949,6 +949,7 @@ class Accelerator(Preparing, ProcessHelpers):
             **load_model_func_kwargs,
         )
         self.step = attributes.get("step", self.step)
+        self._item_mean.reset()
 
     def _registry(self) -> checkpointing.Registry:
         return checkpointing.Registry(

@@ -42,8 +42,9 @@ class ItemMean:
         self._weight: torch.Tensor | None = None  # of the losses of the window so far, 0-d
 
     def reset(self) -> None:
-        """Forget the window in hand, with its gradients."""
+        """Forget the window in hand and its models, which are not to be kept alive."""
         self._count = self._weight = None
+        self._models = ()
 
     def begin(self, models: Sequence[Module]) -> None:
         """Note that a micro-batch begins in which `models` are trained."""
