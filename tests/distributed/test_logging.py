@@ -170,8 +170,9 @@ def silent_main(hold):
         logger.info("alone", in_order=True)
     PartialState().wait_for_everyone()
     deadline = time.monotonic() + hold
-    while not keep.records and time.monotonic() < deadline:
+    while PartialState().is_main_process and not keep.records and time.monotonic() < deadline:
         time.sleep(0.05)
+    PartialState().wait_for_everyone()
     return told(keep)
 
 

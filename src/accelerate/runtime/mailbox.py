@@ -7,14 +7,16 @@ A rank that logs in order *posts* its record into the store of the process group
 thread *collects* what was posted. An *occasion* is one line of the user's code, passed for the n-th time; it
 says which records of the ranks belong together. A record is *ready* when all lower ranks have come to its
 occasion, or when they have had their chance for HOLD seconds: a rank that never comes costs the others a
-delay, and never a wait. When rank 0 leaves the run it lets out everything that it has. Who posts after that
-is told to log for itself, so that no line is lost; each record is *claimed* by whoever logs it, so that none
+delay, and never a wait. When rank 0 leaves the run it gives those who have not come to its last occasions the
+rest of their chance, unless they have left too, and lets out everything that it has. Who posts after that is
+told to log for itself, so that no line is lost; each record is *claimed* by whoever logs it, so that none
 comes twice.
 """
 
 import atexit
 import json
 import logging
+import sys
 import threading
 import time
 import weakref
@@ -32,6 +34,7 @@ __all__ = ["Mailbox", "Occasion", "Order", "begin", "close", "mailbox"]
 
 HOLD = 5.0  # seconds that lower ranks have to come to an occasion
 PERIOD = 0.1  # seconds between two looks into the store
+LAST_PERIOD = 0.02  # the same when rank 0 is about to leave
 LAST_LOOK = 10.0  # seconds for the thread to come out of a look
 
 Occasion = tuple[str, int, int]  # file, line, and how many times this rank has passed there
@@ -60,6 +63,11 @@ class Order:
         self._size = size
         self._hold = hold
         self._occasions: dict[Occasion, _Arrivals] = {}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nobody is expected: all ranks have come to every occasion, or had their chance."""
+        return not self._occasions
 
     def put(self, occasion: Occasion, rank: int, record: Record | None, now: float) -> None:
         """Note that a rank came to an occasion, with a record or, where its level hides it, without."""
@@ -97,6 +105,7 @@ class Mailbox:
         # Its own connection where torch can make one: the main thread may wait in the other.
         self._store = PrefixStore("accelerate/mail", own_connection(store))
         self._rank = rank
+        self._size = size
         self._passed: Counter[Site] = Counter()
         self._order = Order(size, hold)
         self._lock = threading.Lock()  # of the order, which two threads change
@@ -169,19 +178,34 @@ class Mailbox:
         for record in ready:
             _log(record)
 
-    def close(self) -> None:
-        """Let out on rank 0 what has come; from now on ranks log for themselves."""
-        if self._rank != 0 or self._stop.is_set():
+    def close(self, *, patient: bool = True) -> None:
+        """Leave the run; on rank 0 let out what has come, so that from now on ranks log for themselves.
+
+        Args:
+            patient: on rank 0 first let others come to the last occasions.
+        """
+        if self._stop.is_set():
             return
         self._stop.set()
-        self._thread.join(LAST_LOOK)
         try:
+            if self._rank != 0:
+                self._store.add("left", 1)
+                return
+            self._thread.join(LAST_LOOK)
+            while patient and self._expects_somebody():
+                time.sleep(LAST_PERIOD)
             self._store.set("closed", "yes")
             self._collect()
         except RuntimeError:  # the store has gone
             return
         finally:
             self._log_ready(float("inf"))
+
+    def _expects_somebody(self) -> bool:
+        have_all_left = self._store.add("left", 0) == self._size - 1
+        self._collect()
+        self._log_ready(time.monotonic())
+        return not (have_all_left or self._order.is_complete)
 
 
 def _log(record: Record) -> None:
@@ -210,5 +234,5 @@ def close() -> None:
     """End the mail of the run in hand, if there is one. Called before the process group is destroyed."""
     global _mailbox
     if _mailbox is not None:
-        _mailbox.close()
+        _mailbox.close(patient=getattr(sys, "last_type", None) is None)
         _mailbox = None

@@ -74,13 +74,54 @@ def test_every_record_comes_once_and_in_the_order_of_ranks(arrival, data):
 
 def test_rank_0_logs_what_others_post(lines):
     store = dist.HashStore()
-    other, main = Mailbox(store, 1, 2), Mailbox(store, 0, 2)
+    other, main = Mailbox(store, 1, 2), Mailbox(store, 0, 2, hold=0.2)
     other.come(SITE, record(1))
     assert lines() == []
     main.close()
     assert lines() == ["from 1"]
     main.close()
     assert lines() == ["from 1"]
+
+
+def test_rank_0_lets_others_come_to_its_last_line(lines):
+    store = dist.HashStore()
+    main, other = Mailbox(store, 0, 3), [Mailbox(store, rank, 3) for rank in (1, 2)]
+    main.come(SITE, None)
+    closing = threading.Thread(target=main.close)
+    closing.start()
+    other[1].come(SITE, record(2))
+    closing.join(0.2)
+    assert closing.is_alive()
+    other[0].come(SITE, record(1))
+    closing.join(5.0)
+    assert not closing.is_alive()
+    assert lines() == ["from 1", "from 2"]
+
+
+def test_rank_0_waits_for_nobody_who_has_left(lines):
+    store = dist.HashStore()
+    main, other = Mailbox(store, 0, 2, hold=1000.0), Mailbox(store, 1, 2)
+    main.come(SITE, None)
+    other.close()
+    other.close()
+    main.close()
+    assert lines() == []
+
+
+def test_rank_0_waits_no_longer_than_others_have_their_chance(lines):
+    store = dist.HashStore()
+    main, other = Mailbox(store, 0, 3, hold=0.2), Mailbox(store, 2, 3)
+    other.come(SITE, record(2))
+    main.close()
+    assert lines() == ["from 2"]
+
+
+def test_after_an_error_rank_0_is_not_patient(lines):
+    store = dist.HashStore()
+    main, other = Mailbox(store, 0, 3, hold=1000.0), Mailbox(store, 2, 3)
+    other.come(SITE, record(2))
+    main.close(patient=False)
+    assert lines() == ["from 2"]
 
 
 def test_after_the_end_each_rank_logs_for_itself(lines):
@@ -110,7 +151,7 @@ class ClosedMeanwhile(Mailbox):
 @pytest.mark.parametrize("collected", [True, False])
 def test_a_letter_on_the_way_at_the_end_is_logged_once(lines, collected):
     store = dist.HashStore()
-    main = Mailbox(store, 0, 2)
+    main = Mailbox(store, 0, 2, hold=0.2)
     main._thread.join()  # without a group it ends at once: nobody else collects
     ClosedMeanwhile(store, main, collected).come(SITE, record(1))
     main.close()
@@ -147,7 +188,7 @@ def test_the_end_without_the_store_lets_out_what_has_come(lines):
 
 def test_a_handler_may_log_in_order_itself(lines):
     store = dist.HashStore()
-    main, other = Mailbox(store, 0, 2), Mailbox(store, 1, 2)
+    main, other = Mailbox(store, 0, 2, hold=0.2), Mailbox(store, 1, 2)
     came = []
 
     class Nested(logging.Handler):
