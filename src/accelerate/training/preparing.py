@@ -93,7 +93,9 @@ class Preparing:
             device_placement: for each object, whether to move it to the device; None: as the Accelerator.
 
         Returns:
-            The prepared object, or a tuple of them in the order of `args`.
+            The prepared object, or a tuple of them in the order of `args`. A type checker sees the types that
+            were passed, so that the user's names can be used again; `prepare_optimizer` and
+            `prepare_scheduler` are typed with what they return.
 
         Raises:
             NothingGivenError: no object (a ValueError, and an IndexError as in the interface).
