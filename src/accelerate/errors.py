@@ -2,7 +2,8 @@
 
     AccelerateError
     ├── ConfigurationError          (ValueError)    what was asked for contradicts itself or cannot be had
-    │   └── EnvironmentVariableError (ValueError)    an environment variable cannot be read
+    │   ├── EnvironmentVariableError (ValueError)    an environment variable cannot be read
+    │   └── NothingGivenError       (IndexError)    no object was passed
     ├── NotInitializedError         (RuntimeError)  the current run has not been started
     ├── MissingPackageError         (ImportError)   an optional library is needed and not installed
     ├── DistributedOperationException               ranks disagree about a collective
@@ -29,6 +30,7 @@ __all__ = [
     "MissingCheckpointFileError",
     "MissingPackageError",
     "NotInitializedError",
+    "NothingGivenError",
     "OptimizerStepError",
     "UnsafeCheckpointError",
 ]
@@ -44,6 +46,10 @@ class ConfigurationError(AccelerateError, ValueError):
 
 class EnvironmentVariableError(ConfigurationError):
     """An environment variable holds text that cannot be read, or is set without its partner."""
+
+
+class NothingGivenError(ConfigurationError, IndexError):
+    """A call that works on objects was given none."""
 
 
 class NotInitializedError(AccelerateError, RuntimeError):

@@ -1,92 +1,152 @@
-"""What the interface calls an error is one, of the type that callers catch, and says what to do instead."""
+"""Each misuse that the interface names raises its type, with a message that says what to do instead."""
 
-from collections.abc import Callable
-from typing import Any
+import pickle
 
 import pytest
+import torch
+from torch import nn
 
-from accelerate import Accelerator, PartialState, utils
+from accelerate import Accelerator
 from accelerate.errors import AccelerateError
-from accelerate.state import AcceleratorState
-from accelerate.utils.imports import deepspeed_required
+from accelerate.logging import get_logger
+from accelerate.state import AcceleratorState, GradientState
+from accelerate.utils import (
+    DistributedDataParallelKwargs,
+    GradientAccumulationPlugin,
+    ProfileKwargs,
+    TorchDynamoPlugin,
+)
 
 
-def another_precision() -> None:
+@pytest.fixture(autouse=True)
+def fresh():
+    AcceleratorState._reset_state(True)
+    yield
+    AcceleratorState._reset_state(True)
+    GradientState._reset_state()
+
+
+CONSTRUCTION = [
+    ({"mixed_precision": "foo"}, ValueError, r"Unknown mixed_precision mode: foo\. Choose between \['no'"),
+    ({"mixed_precision": "fp8"}, ValueError, "'fp8'.*Pass one of them"),
+    (
+        {
+            "gradient_accumulation_steps": 2,
+            "gradient_accumulation_plugin": GradientAccumulationPlugin(num_steps=2),
+        },
+        ValueError,
+        "pass one of them",
+    ),
+    (
+        {"kwargs_handlers": [DistributedDataParallelKwargs()] * 2},
+        ValueError,
+        "pass one with all the settings",
+    ),
+    ({"kwargs_handlers": [{"find_unused_parameters": True}]}, AssertionError, r"such as Dist\w+Kwargs\(\)"),
+    (
+        {"dynamo_backend": "eager", "dynamo_plugin": TorchDynamoPlugin(backend="eager")},
+        ValueError,
+        "were both passed: pass one",
+    ),
+    ({"dynamo_backend": "foo"}, ValueError, "foo.*use one of NO, EAGER"),
+    ({"gradient_accumulation_steps": 0}, ValueError, "at least 1"),
+    ({"log_with": "foo"}, ValueError, "Leave it out"),
+    ({"fsdp_plugin": object()}, ValueError, "Leave it out"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "kind", "way_out"), CONSTRUCTION)
+def test_construction(arguments, kind, way_out):
+    with pytest.raises(kind, match=way_out):
+        Accelerator(cpu=True, **arguments)
+    assert Accelerator(cpu=True).mixed_precision == "no"  # the failed one is not in the way
+
+
+def test_another_precision_in_a_run():
     Accelerator(cpu=True)
-    Accelerator(cpu=True, mixed_precision="bf16")
+    with pytest.raises(
+        ValueError, match=r"AcceleratorState has already been initialized.*restart your runtime"
+    ):
+        Accelerator(cpu=True, mixed_precision="bf16")
 
 
-def before_any_run() -> None:
-    state = PartialState(cpu=True)
-    PartialState._reset_state()
-    state.on_main_process(print)
+def train_step(accelerator):
+    model = accelerator.prepare(nn.Linear(2, 1))
+    return model(torch.ones(1, 2)).sum()
 
 
-def after_a_reset() -> None:
-    state = PartialState(cpu=True)
-    PartialState._reset_state()
-    _ = state.device
-
-
-def unequal_parts() -> None:
-    state = PartialState(cpu=True)
-    state.num_processes = 2
-    with state.split_between_processes({"a": [1, 2], "b": [1]}):
-        raise AssertionError("the block runs")
-
-
-def without_deepspeed() -> None:
-    Accelerator(cpu=True)
-    deepspeed_required(print)()
-
-
-MISUSES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "a training state before any Accelerator": (AcceleratorState, ValueError, "make one first"),
-    "another precision": (another_precision, ValueError, "restart your runtime"),
-    "an unknown precision": (
-        lambda: Accelerator(cpu=True, mixed_precision="foo"),
+CALLS = {
+    "prepare nothing": (lambda a: a.prepare(), IndexError, "needs at least one object"),
+    "a placement for too few": (
+        lambda a: a.prepare(nn.Linear(1, 1), device_placement=[True, False]),
         ValueError,
-        "foo.*Choose between",
+        "2 elements, but 1 objects were passed: give True, False or None for each",
     ),
-    "a decorator before any run": (before_any_run, ValueError, r"call `PartialState\(\)`"),
-    "an attribute after a reset": (after_a_reset, AttributeError, r"_reset_state\(\)"),
-    "an attribute that is unknown": (
-        lambda: PartialState(cpu=True).devise,
+    "a learning rate for backward": (
+        lambda a: a.backward(train_step(a), learning_rate=0.1),
+        TypeError,
+        "Leave it out",
+    ),
+    "LOMO without LOMO": (
+        lambda a: a.lomo_backward(train_step(a), 0.1),
+        ValueError,
+        r"Pass one to `prepare`, or call `backward\(loss\)`",
+    ),
+    "an argument that torch does not know": (
+        lambda a: a.backward(train_step(a), learning_rat=0.1),
+        TypeError,
+        "learning_rat",
+    ),
+    "an attribute of the user's optimizer": (
+        lambda a: a.prepare(torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)).fused_step,
         AttributeError,
-        "'PartialState' object has no attribute 'devise'",
+        "'AcceleratedOptimizer' object has no attribute 'fused_step'",
     ),
-    "a plugin that is not in use": (
-        lambda: Accelerator(cpu=True).state.fsdp_plugin,
-        AttributeError,
-        "no plugin that brings it",
-    ),
-    "parts of different lengths": (unequal_parts, ValueError, "length"),
-    "text that is no truth value": (lambda: utils.str_to_bool("maybe"), ValueError, "maybe"),
-    "an unknown comparison": (
-        lambda: utils.compare_versions("torch", "~=", "2.0"),
+    "accumulation steps": (
+        lambda a: setattr(a, "gradient_accumulation_steps", 0),
         ValueError,
-        "'~='.*use one of",
+        "it must be at least 1",
     ),
-    "a device that drives two kinds": (
-        lambda: utils.is_torch_xla_available(check_is_tpu=True, check_is_gpu=True),
+    "an object without state": (
+        lambda a: a.register_for_checkpointing(3),
         ValueError,
-        "Ask twice",
+        "objects with `state_dict` and `load_state_dict` methods",
     ),
-    "a random state of no kind": (
-        lambda: utils.synchronize_rng_states(["dice"]),
+    "an activity": (
+        lambda a: a.profile(ProfileKwargs(activities=["foo"])).__enter__(),
         ValueError,
-        "dice",
+        "no such activity; use cpu, cuda",
     ),
-    "a function for DeepSpeed without it": (without_deepspeed, ValueError, "`deepspeed_plugin=`"),
-    "a bar with the former first argument": (lambda: utils.tqdm(True), ValueError, "main_process_only="),
-    "a notebook's installer elsewhere": (utils.install_xla, RuntimeError, "pip install"),
+    "a schedule": (
+        lambda a: a.profile(ProfileKwargs(schedule_option={"wait": 1})).__enter__(),
+        ValueError,
+        "give wait, warmup, active",
+    ),
+    "a log level": (lambda a: get_logger("misuse", "foo"), ValueError, "Use debug, info, warning"),
+    "an axis without a mesh": (lambda a: a.tensor_parallel_rank, RuntimeError, "process_index"),
+    "an axis of later": (lambda a: a.pipeline_parallel_rank, NotImplementedError, "process_index"),
 }
 
 
-@pytest.mark.parametrize(("misuse", "kind", "text"), MISUSES.values(), ids=list(MISUSES))
-def test_a_misuse_is_an_error_that_names_the_way_out(
-    misuse: Callable[[], Any], kind: type[Exception], text: str
-) -> None:
-    with pytest.raises(kind, match=text) as caught:
-        misuse()
-    assert kind is AttributeError or isinstance(caught.value, AccelerateError)
+@pytest.mark.parametrize("name", CALLS)
+def test_calls(name):
+    misuse, kind, way_out = CALLS[name]
+    accelerator = Accelerator(cpu=True)
+    with pytest.raises(kind, match=way_out):
+        misuse(accelerator)
+
+
+def test_logging_before_the_run():
+    with pytest.raises(
+        RuntimeError, match=r"either `PartialState\(\)` or `Accelerator\(\)` before"
+    ) as failure:
+        get_logger("misuse").warning("too early")
+    assert isinstance(failure.value, AccelerateError)
+
+
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+def test_a_prepared_model_can_be_pickled(precision):
+    accelerator = Accelerator(cpu=True, mixed_precision=precision)
+    model = accelerator.prepare(nn.Linear(2, 1))
+    again = pickle.loads(pickle.dumps(model))
+    torch.testing.assert_close(again(torch.ones(1, 2)), model(torch.ones(1, 2)))

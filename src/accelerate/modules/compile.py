@@ -34,7 +34,12 @@ __all__ = [
 
 
 def is_compiled_module(module: nn.Module) -> bool:
-    """Return whether `module` is what `torch.compile(model)` gave (not so after `model.compile()`)."""
+    """Return whether `module` is what `torch.compile(model)` gave (not so after `model.compile()`).
+
+    Example:
+        >>> is_compiled_module(torch.compile(nn.Linear(1, 1), backend="eager"))
+        True
+    """
     loaded = sys.modules.get("torch._dynamo.eval_frame")
     return loaded is not None and isinstance(module, loaded.OptimizedModule)
 
@@ -46,7 +51,12 @@ def is_compiled(module: nn.Module) -> bool:
 
 
 def has_compiled_regions(module: nn.Module) -> bool:
-    """Return whether `module` or anything inside it is compiled."""
+    """Return whether `module` or anything inside it is compiled.
+
+    Example:
+        >>> has_compiled_regions(nn.Sequential(torch.compile(nn.Linear(1, 1), backend="eager")))
+        True
+    """
     if "torch._dynamo.eval_frame" not in sys.modules:
         return False
     return any(is_compiled_module(part) for part in module.modules())
@@ -97,6 +107,13 @@ def compile_regions(module: nn.Module, **compile_kwargs: Any) -> nn.Module:
     Args:
         module: it is not changed; the copy shares its parameters.
         compile_kwargs: passed on to `torch.compile`.
+
+    Example:
+        >>> model = nn.Sequential()
+        >>> model.layers = nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1)])
+        >>> compiled = compile_regions(model, backend="eager")
+        >>> [is_compiled_module(layer) for layer in compiled.layers]
+        [True, True]
     """
     return _compile_regions(module, compile_kwargs, {})
 

@@ -14,7 +14,7 @@ from accelerate.compat.system import physical_cores
 from accelerate.devices.base import Device
 from accelerate.devices.select import select
 from accelerate.options.enums import DistributedType
-from accelerate.runtime import header, process_group
+from accelerate.runtime import header, mailbox, process_group
 from accelerate.runtime.world import World, detect
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ class Current(RankFacts):
             world = process_group.start(world, backend or kind.backend, **kwargs)
             if world.size > 1:
                 header.begin(rank=world.rank, size=world.size, device=device, debug=debug, together=together)
+                mailbox.begin(world.rank, world.size)
             if kind.type == "cpu" and environ.get("OMP_NUM_THREADS", "0") in ("", "0"):
                 torch.set_num_threads(max(1, physical_cores() // world.local_size))
         self.__dict__.update(

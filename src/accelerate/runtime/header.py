@@ -35,7 +35,7 @@ from accelerate.runtime.call import Call, digest_of
 from accelerate.runtime.disagreement import Report, disagreement, leaves_in_words
 from accelerate.runtime.whereabouts import NoticeBoard, Site, call_site, default_store, format_site
 
-__all__ = ["ROOM", "Channel", "GlooChannel", "begin", "channel_of", "close"]
+__all__ = ["ROOM", "SILENT_BACKENDS", "Channel", "GlooChannel", "begin", "channel_of", "close"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ HISTORY = 16  # calls that a report goes back
 MOST_REPORTS = 8  # different reports that a message shows
 
 # They have no store, or ranks that are not processes.
-_SILENT_BACKENDS = frozenset({"fake", "mpi", "threaded", "xla"})
+SILENT_BACKENDS = frozenset({"fake", "mpi", "threaded", "xla"})
 
 
 class Channel:
@@ -277,7 +277,7 @@ def channel_of(group: Any, *, rank: int, size: int, device: torch.device, debug:
 def _make(group: Any, *, rank: int, size: int, device: torch.device, debug: bool) -> Channel:
     backend = dist.get_backend(group)
     board = _start_board(device)
-    if board is None or backend in _SILENT_BACKENDS or not dist.is_gloo_available():
+    if board is None or backend in SILENT_BACKENDS or not dist.is_gloo_available():
         return Channel()
     return GlooChannel(
         group,
@@ -313,7 +313,7 @@ def begin(*, rank: int, size: int, device: torch.device, debug: bool, together: 
 def _start_board(device: torch.device) -> NoticeBoard | None:
     """Return the notes of all ranks, begun if nobody has; None where they have no store."""
     world = dist.group.WORLD
-    if world not in _boards and dist.get_backend(world) not in _SILENT_BACKENDS:
+    if world not in _boards and dist.get_backend(world) not in SILENT_BACKENDS:
         for former in list(_boards.values()):
             former.close()
         board = _boards[world] = NoticeBoard(default_store(), dist.get_rank(), _timeout(world, device))

@@ -18,6 +18,10 @@ def truncate(gathered: Any, given: Any, remainder: int) -> Any:
             a rank and not a row a sample, and stays whole.
         remainder: real samples in the last global batch; 0 when it is full, -1 when it is dropped or
             nobody can know.
+
+    Example:
+        >>> truncate(torch.arange(4), given=torch.arange(2), remainder=3)
+        tensor([0, 1, 2])
     """
     if remainder <= 0:
         return gathered
@@ -40,6 +44,10 @@ def truncate_full(data: Any, full: int | None, remainder: int) -> Any:
         data: nested containers of tensors, or a list of objects.
         full: samples in a full batch; None when nobody knows.
         remainder: samples in the last batch; 0 when it is full, -1 when it is dropped or nobody can know.
+
+    Example:
+        >>> truncate_full(torch.full((4,), 0.5), full=4, remainder=3)
+        tensor([0.5000, 0.5000, 0.5000])
     """
     if remainder <= 0 or full is None:
         return data
