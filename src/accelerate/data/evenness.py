@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from accelerate.data.samplers import BatchSamplerShard, index_sampler, without_skips
+from accelerate.data.rounds import BatchSamplerShard
+from accelerate.data.samplers import index_sampler, without_skips
 
 __all__ = ["even_batches"]
 

@@ -20,8 +20,9 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from accelerate.data.adapter import DataLoaderAdapter
+from accelerate.data.rounds import BatchSamplerShard
 from accelerate.data.samplers import (
-    BatchSamplerShard,
     SeedableRandomSampler,
     SkipBatchSampler,
     get_sampler,
@@ -29,7 +30,7 @@ from accelerate.data.samplers import (
     sampler_chain,
     with_sampler,
 )
-from accelerate.data.shard import DataLoaderAdapter, DataLoaderShard
+from accelerate.data.shard import DataLoaderShard
 from accelerate.errors import ConfigurationError
 from accelerate.options.enums import RNGType
 from accelerate.runtime.collectives import broadcast_object_list

@@ -7,8 +7,9 @@ from typing import Any, TypeVar, cast
 
 from torch.utils.data import DataLoader, IterableDataset
 
+from accelerate.data.adapter import DataLoaderAdapter, DataLoaderStateMixin
+from accelerate.data.loader import PreparedLoader
 from accelerate.data.samplers import without_first
-from accelerate.data.shard import DataLoaderAdapter, DataLoaderShard, DataLoaderStateMixin
 from accelerate.errors import ConfigurationError
 
 __all__ = ["SkipDataLoader", "skip_first_batches"]
@@ -56,7 +57,7 @@ def skip_first_batches(dataloader: Loader, num_batches: int = 0) -> Loader:
 def _rest_of(loader: Any, num_batches: int) -> Any:
     if isinstance(loader, SkipDataLoader):
         return SkipDataLoader.wrap(loader.base_dataloader, loader.skip_batches + num_batches)
-    if isinstance(loader, DataLoaderShard):
+    if isinstance(loader, PreparedLoader):
         return loader.without_first(num_batches)
     if _reads_by_index(loader):
         return without_first(loader, num_batches)

@@ -20,7 +20,8 @@ from torch.utils.data import (
 )
 
 from accelerate.data.prepare import prepare_data_loader
-from accelerate.data.samplers import BatchSamplerShard, SeedableRandomSampler
+from accelerate.data.rounds import BatchSamplerShard
+from accelerate.data.samplers import SeedableRandomSampler
 from accelerate.data.shard import DataLoaderShard
 from accelerate.errors import ConfigurationError
 from accelerate.options.enums import RNGType

@@ -1,0 +1,236 @@
+"""Datasets that can only be iterated: how ranks share one, and how a pass takes it up in the middle.
+
+Called by prepare.py and the prepared loaders. The words *round*, *share* and *fill* are those of
+[Note: rounds] in rounds.py: a stream is dealt like the batches of a sampler.
+
+[Note: leaving out] What was seen of a stream has to be read, since nothing else gets to what follows; but it
+is not collated, moved or kept. Without workers the loader's dataset passes over it. With workers each must
+pass over the batches that it gave, and only the loader knows whose turn it was; so the first tasks that it
+hands out are marked, and a worker that gets such a task returns nothing in place of a batch.
+"""
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import chain, cycle, islice, repeat
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from accelerate.errors import ConfigurationError
+
+__all__ = ["IterableDatasetShard", "iterate_stream_from", "own_part"]
+
+
+class IterableDatasetShard(IterableDataset[Any]):
+    """Deal the items of a stream to the ranks: each reads it whole and keeps its share of every round.
+
+    A short last round is completed with items of the first one, or dropped with `drop_last`; an empty stream
+    gives nothing. A dataset with `set_epoch` is told the epoch; one without, whose order comes from an
+    attribute `generator`, has that seeded with the epoch, so that all ranks read one order.
+
+    Args:
+        dataset: the stream, in the same order on every rank.
+        batch_size: items of one batch.
+        drop_last: leave a short last round out.
+        num_processes: number of ranks that share the items.
+        process_index: this rank.
+        split_batches: `batch_size` is that of all ranks together, otherwise that of each.
+
+    Raises:
+        ConfigurationError: `split_batches` with a batch size that the ranks cannot share equally.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        drop_last: bool = False,
+        num_processes: int = 1,
+        process_index: int = 0,
+        split_batches: bool = False,
+    ) -> None:
+        if split_batches and batch_size > 1 and batch_size % num_processes:
+            raise ConfigurationError(
+                f"To use `IterableDatasetShard` in `split_batches` mode, the batch size ({batch_size}) needs "
+                f"to be a round multiple of the number of processes ({num_processes})."
+            )
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+        self.num_processes = num_processes
+        self.process_index = process_index
+        self.split_batches = split_batches
+        self.even_batches = True
+        self.epoch = 0
+        # Real items in the last round of the last full pass, if it had fill. Workers write it, too.
+        self._last_round = torch.full((), -1, dtype=torch.int64)
+        self._last_round.share_memory_()  # type: ignore[no-untyped-call]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "dataset" or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.dataset, name)
+
+    @property
+    def last_round(self) -> int | None:
+        """Real items in the last round of the last full pass; None when it was full or nobody has counted."""
+        count = int(self._last_round)
+        return None if count < 0 else count
+
+    @property
+    def round_size(self) -> int:
+        """Items of all ranks together in a full round."""
+        return self._share() * self.num_processes
+
+    def _share(self) -> int:
+        return max(1, self.batch_size // self.num_processes) if self.split_batches else self.batch_size
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch whose order the next pass shows."""
+        self.epoch = epoch
+        if callable(getattr(self.dataset, "set_epoch", None)):
+            self.dataset.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        """Return the number of items that this rank gets, where the dataset knows its own."""
+        rounds, left = divmod(len(self.dataset), self.round_size)
+        whole = rounds * self._share()
+        if not left or self.drop_last:
+            return whole
+        if self.even_batches:
+            return whole + self._share()
+        return whole + min(max(0, left - self.process_index * self._share()), self._share())
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield this rank's items."""
+        return self.iter_from(0)
+
+    def iter_from(self, skip_rounds: int) -> Iterator[Any]:
+        """Yield this rank's items of the rounds after the first `skip_rounds`, which are read at once."""
+        generator = getattr(self.dataset, "generator", None)
+        if isinstance(generator, torch.Generator) and not hasattr(self.dataset, "set_epoch"):
+            generator.manual_seed(self.epoch)
+        self._last_round.fill_(-1)
+        source, size = iter(self.dataset), self.round_size
+        first = list(islice(source, min(skip_rounds, 1) * size))
+        _pass_over(source, max(0, skip_rounds - 1) * size)
+        return self._deal(source, first)
+
+    def _deal(self, source: Iterator[Any], first: list[Any]) -> Iterator[Any]:
+        while True:
+            share = self._share()
+            size = share * self.num_processes
+            block = list(islice(source, size))
+            first = first or block
+            start = self.process_index * share
+            if len(block) < size:
+                break
+            yield from block[start : start + share]
+        if not block or self.drop_last:
+            return
+        if self.even_batches:
+            self._last_round.fill_(len(block))
+            block = list(islice(chain(block, cycle(first)), size))
+        yield from block[start : start + share]
+
+
+def own_part(dataset: Any, num_processes: int, process_index: int) -> Any | None:
+    """Return the part of a stream that is this rank's, if it consists of shards, enough for all ranks.
+
+    For a dataset that knows `shard` and the number of its shards, as that of the `datasets` library does.
+
+    Args:
+        dataset: the stream.
+        num_processes: number of ranks that share it.
+        process_index: this rank.
+    """
+    num_shards = getattr(dataset, "num_shards", getattr(dataset, "n_shards", None))
+    shard = getattr(dataset, "shard", None)
+    if not isinstance(num_shards, int) or num_shards < num_processes or not callable(shard):
+        return None
+    return shard(num_shards=num_processes, index=process_index)
+
+
+# --- Taking a pass up in the middle: [Note: leaving out] ------------------------------------------------
+
+
+def iterate_stream_from(loader: "DataLoader[Any]", num_batches: int) -> Iterator[Any]:
+    """Return an iterator over the batches of a loader of a stream behind the first `num_batches`."""
+    if not num_batches:
+        return iter(loader)
+    clone: Any = copy.copy(loader)
+    vars(clone)["_iterator"] = None  # workers that persist belong to the original
+    if not loader.num_workers:
+        # Not by assignment, which torch refuses.
+        vars(clone)["dataset"] = _Rest(loader.dataset, num_batches, loader.batch_size or 1)
+        return iter(clone)
+    if loader.batch_sampler is not None and loader.batch_size is not None:
+        vars(clone)["batch_sampler"] = _Marking(loader.batch_sampler, num_batches, loader.batch_size)
+        clone.collate_fn = _Skipping(loader.collate_fn)
+    return islice(clone, num_batches, None)
+
+
+class _Rest(IterableDataset[Any]):
+    """A stream without its first batches."""
+
+    dataset: Any
+
+    def __init__(self, dataset: Any, num_batches: int, batch_size: int) -> None:
+        self.dataset = dataset
+        self.num_batches = num_batches
+        self.batch_size = batch_size
+
+    def __iter__(self) -> Iterator[Any]:
+        # Read at once: random numbers are drawn before the first batch is asked for, as when a pass begins.
+        if isinstance(self.dataset, IterableDatasetShard):
+            return self.dataset.iter_from(self.num_batches)
+        source: Iterator[Any] = iter(self.dataset)
+        _pass_over(source, self.num_batches * self.batch_size)
+        return source
+
+
+class _Marked:
+    """The indices of a batch that is left out: a worker that counts them knows."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[None]:
+        _Skipping.next_one = True
+        return repeat(None, self.size)
+
+
+class _Marking:
+    """Mark the first batches of a loader's batch sampler."""
+
+    def __init__(self, batch_sampler: Any, num_batches: int, batch_size: int) -> None:
+        self.batch_sampler = batch_sampler
+        self.num_batches = num_batches
+        self.batch_size = batch_size
+
+    def __iter__(self) -> Iterator[Any]:
+        return chain(repeat(_Marked(self.batch_size), self.num_batches), self.batch_sampler)
+
+
+class _Skipping:
+    """Collate what is not marked. A process has one task at a time, so that a note in the class is enough."""
+
+    next_one = False
+
+    def __init__(self, collate_fn: Callable[[list[Any]], Any]) -> None:
+        self.collate_fn = collate_fn
+
+    def __call__(self, items: list[Any]) -> Any:
+        if _Skipping.next_one:
+            _Skipping.next_one = False
+            return None
+        return self.collate_fn(items)
+
+
+def _pass_over(source: Iterator[Any], count: int) -> None:
+    deque(islice(source, count), maxlen=0)
