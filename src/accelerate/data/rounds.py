@@ -7,7 +7,7 @@ with *fill*: samples of the first round, in order, started over as often as need
 real sample, so that cutting the gathered last round to its real length removes exactly the duplicates.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain, cycle, islice
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from accelerate.data.order import OrderReader
+from accelerate.data.order import Block, OrderReader, as_list
 from accelerate.data.samplers import (
     AroundBatchSampler,
     SeedableRandomSampler,
@@ -133,13 +133,13 @@ class BatchSamplerShard(AroundBatchSampler):
             size = share * self.num_processes
             if len(order) - at < size:
                 order, at = _lengthened(order[at:], size, reader), 0
-                first = first or list(order[:size])
+                first = first or as_list(order[:size])
                 if len(order) < size:
                     break
             start = at + self.process_index * share
-            yield list(order[start : start + share])
+            yield as_list(order[start : start + share])
             at += size
-        block = list(order)
+        block = as_list(order)
         if not block or self.drop_last:
             return
         if self.even_batches:
@@ -213,8 +213,8 @@ def counts_certainly(loader: "DataLoader[Any]") -> bool:
     return own_loop and type(cutter) is BatchSampler and type(cutter.sampler) in _COUNTED
 
 
-def _lengthened(block: Sequence[int], size: int, reader: OrderReader) -> Sequence[int]:
+def _lengthened(block: Block, size: int, reader: OrderReader) -> Block:
     """Return `block` with what comes next, `size` samples or more, fewer only at the end."""
-    while len(block) < size and (upcoming := reader.more(size - len(block))):
-        block = [*block, *upcoming] if block else upcoming
+    while len(block) < size and len(upcoming := reader.more(size - len(block))):
+        block = [*as_list(block), *as_list(upcoming)] if len(block) else upcoming
     return block

@@ -6,6 +6,7 @@ are left out are drawn where the order depends on it, but never become batches.
 
 import copy
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -39,15 +40,30 @@ class SeedableRandomSampler(RandomSampler):
 
     def __iter__(self) -> Iterator[int]:
         """Yield the indices of the current epoch, then advance the epoch."""
+        with self._seeded():
+            indices = list(super().__iter__())
+        yield from indices
+        self.set_epoch(self.epoch + 1)
+
+    def permutations(self) -> Iterator[torch.Tensor] | None:
+        """Give the order of the current epoch as a tensor, then advance the epoch; None if it is none."""
+        return self._permutation() if type(self).__iter__ is SeedableRandomSampler.__iter__ else None
+
+    def _permutation(self) -> Iterator[torch.Tensor]:
+        with self._seeded() as generator:
+            order = torch.randperm(self.num_samples, generator=generator).cpu()
+        yield order
+        self.set_epoch(self.epoch + 1)
+
+    @contextmanager
+    def _seeded(self) -> Iterator[torch.Generator]:
         if self.generator is None:
             self.generator = torch.Generator()
         self.generator.manual_seed((self.initial_seed + self.epoch) % 2**64)
         # Drawn at once, under the generator's own device: a default device of the caller must neither change
         # the order nor make torch refuse the generator.
         with torch.device(self.generator.device):
-            indices = list(super().__iter__())
-        yield from indices
-        self.set_epoch(self.epoch + 1)
+            yield self.generator
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose order the next pass shows."""
