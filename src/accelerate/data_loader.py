@@ -15,6 +15,7 @@ HOMES = {
         "DataLoaderAdapter",
         "DataLoaderStateMixin",
     ],
+    "accelerate.data.dispatch": ["DataLoaderDispatcher"],
     "accelerate.data.prepare": ["prepare_data_loader"],
     "accelerate.data.rounds": ["BatchSamplerShard"],
     "accelerate.data.samplers": [

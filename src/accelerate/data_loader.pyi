@@ -12,6 +12,9 @@ from accelerate.data.adapter import (
     DataLoaderAdapter as DataLoaderAdapter,
     DataLoaderStateMixin as DataLoaderStateMixin,
 )
+from accelerate.data.dispatch import (
+    DataLoaderDispatcher as DataLoaderDispatcher,
+)
 from accelerate.data.prepare import (
     prepare_data_loader as prepare_data_loader,
 )
@@ -68,6 +71,7 @@ from accelerate.state import (
 __all__ = [
     "BatchSamplerShard",
     "DataLoaderAdapter",
+    "DataLoaderDispatcher",
     "DataLoaderShard",
     "DataLoaderStateMixin",
     "DistributedType",

@@ -4,6 +4,7 @@ Bases of the other loaders. `DataLoaderAdapter` holds a torch loader without reb
 subclass keeps its `__iter__`; `DataLoaderStateMixin` tells the window where a pass begins and ends.
 """
 
+import sys
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -13,7 +14,9 @@ from accelerate.errors import ConfigurationError
 from accelerate.runtime.accumulation import accumulation
 from accelerate.state import GradientState, gradient_state
 
-__all__ = ["DataLoaderAdapter", "DataLoaderStateMixin"]
+__all__ = ["ALL_ROWS", "DataLoaderAdapter", "DataLoaderStateMixin"]
+
+ALL_ROWS = sys.maxsize  # as a number of rows: however many there are
 
 
 class DataLoaderStateMixin:
@@ -23,10 +26,13 @@ class DataLoaderStateMixin:
         end_of_dataloader: whether the batch in hand is the last of this pass.
         remainder: real samples in the last global batch, 0 when it is full, -1 when nobody can know or
             when the last batch is dropped.
+        real_rows: how many rows of the batch in hand count on this rank, where ranks may have different
+            numbers; None where `remainder` says all. It is a number on all ranks or on none.
     """
 
     end_of_dataloader: bool = False
     remainder: int = -1
+    real_rows: int | None = None
 
     @property
     def gradient_state(self) -> GradientState:
@@ -37,6 +43,7 @@ class DataLoaderStateMixin:
         """Forget where the last pass stood."""
         self.end_of_dataloader = False
         self.remainder = -1
+        self.real_rows = None  # the last pass may have been an uneven one
 
     def begin(self) -> None:
         """Start a pass: from now on this is the active loader."""

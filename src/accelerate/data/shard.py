@@ -1,17 +1,21 @@
 """The loader of a rank that reads its own batches, on its device, with the end known. Made by prepare.py."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from accelerate.data import stateful
+from accelerate.data.adapter import ALL_ROWS
 from accelerate.data.loader import PreparedLoader, mover
+from accelerate.data.progress import Place
 from accelerate.data.rounds import BatchSamplerShard, counts_certainly
 from accelerate.data.samplers import num_samples, without_first
 from accelerate.data.streams import IterableDatasetShard
+from accelerate.data.together import in_step
 from accelerate.options.enums import RNGType
+from accelerate.runtime.collectives import current_ranks
 from accelerate.runtime.rng import synchronize_rng_states
 
 __all__ = ["DataLoaderShard"]
@@ -51,6 +55,7 @@ class DataLoaderShard(PreparedLoader):
     _drop_last: bool
     _non_blocking: bool
     _parts: int = 1  # ranks that each read shards of a stream of their own
+    _together: bool = False  # these ranks end their passes together
 
     def __init__(
         self,
@@ -100,6 +105,20 @@ class DataLoaderShard(PreparedLoader):
         shard._track()
         return shard
 
+    def take_part(self, num_parts: int, *, together: bool) -> None:
+        """Note that the dataset holds only this rank's shards of a stream.
+
+        Args:
+            num_parts: number of ranks that have some.
+            together: all ranks of the current run have some, and end their passes together.
+        """
+        self._parts = num_parts
+        self._together = together
+
+    def _open(self, skip: int, place: Place | None) -> Iterator[Any]:
+        batches = super()._open(skip, place)
+        return in_step(batches, self, current_ranks()) if self._together else batches
+
     def _leave_out(self, num_batches: int) -> None:
         if isinstance(self.dataset, IterableDataset):
             self.skip_batches += num_batches
@@ -115,6 +134,8 @@ class DataLoaderShard(PreparedLoader):
         return mover(self.device, self._non_blocking)
 
     def _known_end(self) -> int | None:
+        if self._together:
+            return 0  # the ranks agree about it
         if self.use_stateful_dataloader or not counts_certainly(self.base_dataloader):
             return None
         return len(self._dealer())
@@ -133,6 +154,13 @@ class DataLoaderShard(PreparedLoader):
 
     def _drops_last(self) -> bool:
         return self._drop_last or bool(getattr(self._dealer(), "drop_last", False))
+
+    def begin(self) -> None:
+        """Start a pass: from now on this is the active loader."""
+        super().begin()
+        dealer = self._dealer()
+        if isinstance(dealer, BatchSamplerShard) and not dealer.even_batches and dealer.num_processes > 1:
+            self.real_rows = ALL_ROWS  # nothing is filled up, and the last batches differ
 
     def _known_remainder(self) -> int:
         if isinstance(self.dataset, IterableDataset):

@@ -16,11 +16,11 @@ from itertools import chain, cycle, islice, repeat
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from accelerate.errors import ConfigurationError
 
-__all__ = ["IterableDatasetShard", "iterate_stream_from", "own_part"]
+__all__ = ["IterableDatasetShard", "iterate_stream_from", "own_part", "with_dataset"]
 
 
 class IterableDatasetShard(IterableDataset[Any]):
@@ -82,9 +82,11 @@ class IterableDatasetShard(IterableDataset[Any]):
     @property
     def round_size(self) -> int:
         """Items of all ranks together in a full round."""
-        return self._share() * self.num_processes
+        return self.share * self.num_processes
 
-    def _share(self) -> int:
+    @property
+    def share(self) -> int:
+        """Items of this rank in a full round."""
         return max(1, self.batch_size // self.num_processes) if self.split_batches else self.batch_size
 
     def set_epoch(self, epoch: int) -> None:
@@ -96,12 +98,12 @@ class IterableDatasetShard(IterableDataset[Any]):
     def __len__(self) -> int:
         """Return the number of items that this rank gets, where the dataset knows its own."""
         rounds, left = divmod(len(self.dataset), self.round_size)
-        whole = rounds * self._share()
+        whole = rounds * self.share
         if not left or self.drop_last:
             return whole
         if self.even_batches:
-            return whole + self._share()
-        return whole + min(max(0, left - self.process_index * self._share()), self._share())
+            return whole + self.share
+        return whole + min(max(0, left - self.process_index * self.share), self.share)
 
     def __iter__(self) -> Iterator[Any]:
         """Yield this rank's items."""
@@ -120,7 +122,7 @@ class IterableDatasetShard(IterableDataset[Any]):
 
     def _deal(self, source: Iterator[Any], first: list[Any]) -> Iterator[Any]:
         while True:
-            share = self._share()
+            share = self.share
             size = share * self.num_processes
             block = list(islice(source, size))
             first = first or block
@@ -153,6 +155,19 @@ def own_part(dataset: Any, num_processes: int, process_index: int) -> Any | None
     return shard(num_shards=num_processes, index=process_index)
 
 
+def with_dataset(loader: "DataLoader[Any]", dataset: Any, batch_size: int | None = None) -> "DataLoader[Any]":
+    """Return a shallow copy of a loader of a stream that reads another one, maybe in batches of another size.
+
+    Not by assignment, which torch refuses. Workers that persist belong to the original.
+    """
+    clone = copy.copy(loader)
+    vars(clone).update({"dataset": dataset, "_iterator": None})
+    if batch_size is not None and batch_size != loader.batch_size:
+        batches = BatchSampler(loader.sampler, batch_size, loader.drop_last)
+        vars(clone).update({"batch_size": batch_size, "batch_sampler": batches})
+    return clone
+
+
 # --- Taking a pass up in the middle: [Note: leaving out] ------------------------------------------------
 
 
@@ -160,12 +175,9 @@ def iterate_stream_from(loader: "DataLoader[Any]", num_batches: int) -> Iterator
     """Return an iterator over the batches of a loader of a stream behind the first `num_batches`."""
     if not num_batches:
         return iter(loader)
-    clone: Any = copy.copy(loader)
-    vars(clone)["_iterator"] = None  # workers that persist belong to the original
     if not loader.num_workers:
-        # Not by assignment, which torch refuses.
-        vars(clone)["dataset"] = _Rest(loader.dataset, num_batches, loader.batch_size or 1)
-        return iter(clone)
+        return iter(with_dataset(loader, _Rest(loader.dataset, num_batches, loader.batch_size or 1)))
+    clone: Any = with_dataset(loader, loader.dataset)
     if loader.batch_sampler is not None and loader.batch_size is not None:
         vars(clone)["batch_sampler"] = _Marking(loader.batch_sampler, num_batches, loader.batch_size)
         clone.collate_fn = _Skipping(loader.collate_fn)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler, SequentialSampler
 
-from accelerate.data.adapter import DataLoaderAdapter
 from accelerate.data.rounds import BatchSamplerShard
 from accelerate.data.samplers import SeedableRandomSampler, get_sampler
 from accelerate.data.shard import DataLoaderShard
