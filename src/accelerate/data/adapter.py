@@ -104,6 +104,11 @@ class DataLoaderAdapter:
         """Return the number of batches of a pass on this rank."""
         return len(self.base_dataloader)
 
+    @property
+    def keeps_place(self) -> bool:
+        """Whether `state_dict` tells where this loader stands, so that checkpoints hold it."""
+        return self.use_stateful_dataloader
+
     def state_dict(self) -> dict[str, Any]:
         """Return where the base loader stands, which only torchdata's loader knows.
 

@@ -1,6 +1,7 @@
 """The loader of a run where rank 0 reads for all ranks. Made by prepare.py, for streams above all."""
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -208,9 +209,13 @@ class DataLoaderDispatcher(PreparedLoader):
     def _rounds(self, skip: int, place: Place | None) -> Iterator[Round]:
         """Return an iterator over what all ranks get. Called on rank 0."""
         count = self._batches_per_round()
+        # What is left for the last round is completed from the first one, also where that was seen before.
+        keep = count if skip and self.even_batches and self._num_ranks() > 1 else 0
+        batches = self._iterate_base(skip * count, place, keep)
         return read_rounds(
-            super()._open(skip * count, place),
+            batches,
             count,
+            first=list(islice(batches, keep)) or None,
             num_shares=self._num_ranks(),
             size=self.base_dataloader.batch_size,
             drop_last=self._drops_last(),

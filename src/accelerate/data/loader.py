@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from accelerate.data import stateful
 from accelerate.data.adapter import DataLoaderAdapter, DataLoaderStateMixin
-from accelerate.data.progress import Place, Progress, beginnings, restore_beginnings
+from accelerate.data.progress import Place, Progress, beginnings, restore_beginnings, shielded
 from accelerate.data.resume import iterate_from
 from accelerate.data.samplers import (
     AroundBatchSampler,
@@ -29,6 +29,7 @@ from accelerate.data.samplers import (
 )
 from accelerate.errors import CheckpointError, ConfigurationError
 from accelerate.modules.nested import send_to_device
+from accelerate.runtime.accumulation import accumulation
 
 __all__ = ["PreparedLoader", "mover"]
 
@@ -106,6 +107,7 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
             progress.finish()
         finally:
             if self._pass == this_pass:  # otherwise a later pass over this loader is on
+                progress.leave()
                 self.end()
 
     def _start(self) -> tuple[int, Iterator[Any]]:
@@ -125,12 +127,18 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
     def _start_stateful(self, place: Place | None) -> tuple[int, Iterator[Any]]:
         """Let torchdata's loader go where it was brought; it does so by itself."""
         if place is not None and not self.skip_batches:
-            return place.batches, stateful.recorded(self, self._open(0, None))
+            with shielded(place.beginnings):
+                batches = self._open(0, None)
+            return place.batches, stateful.recorded(self, batches)
         return self.skip_batches, stateful.recorded(self, self._open(self.skip_batches, None))
 
     def _open(self, skip: int, place: Place | None) -> Iterator[Any]:
         """Return an iterator over the batches of this rank behind the first `skip`, from a loaded place."""
-        return iterate_from(self.base_dataloader, skip, None if place is None else place.beginnings)
+        return self._iterate_base(skip, place)
+
+    def _iterate_base(self, skip: int, place: Place | None, keep: int = 0) -> Iterator[Any]:
+        beginnings = None if place is None else place.beginnings
+        return iterate_from(self.base_dataloader, skip, beginnings, keep)
 
     def _synchronize(self) -> None:
         """Make the ranks agree about what the order is drawn from."""
@@ -147,6 +155,11 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
         self.end_of_dataloader = True
 
     # ---- the place of a pass -----------------------------------------------------------------------------
+
+    @property
+    def keeps_place(self) -> bool:
+        """True: checkpoints hold where this loader stands."""
+        return True
 
     @property
     def iteration(self) -> int:
@@ -169,13 +182,16 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
     def _place(self) -> dict[str, Any]:
         progress = self._progress
         unit, size = self._unit()
-        order = progress.beginnings if progress.batches else self._beginnings_between()
+        # A pass inside that of another loader which is on, an evaluation, is over once it was left.
+        inside = not progress.is_on and progress.loaded is None and accumulation.active_loader is not None
+        batches = 0 if inside else progress.batches
+        order = progress.beginnings if batches else self._beginnings_between()
         return {
             "version": _VERSION,
             "epoch": progress.epoch,
-            "batches": progress.batches,
+            "batches": batches,
             "unit": unit,
-            "position": progress.batches * size,
+            "position": batches * size,
             "num_processes": self._num_ranks(),
             "num_workers": self.num_workers,
             "order": dict(order),

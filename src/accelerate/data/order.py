@@ -121,15 +121,20 @@ def _taken(source: Any) -> Sequence[int]:
     return block
 
 
-def samples_after(sampler: Iterable[int], count: int) -> Iterator[int]:
+def samples_after(sampler: Iterable[int], count: int, keep: int = 0) -> Iterator[int]:
     """Return an iterator over what a sampler yields after its first `count` samples.
 
     Nothing is drawn before the first of them is asked for.
+
+    Args:
+        sampler: yields indices.
+        count: how many samples are left out.
+        keep: how many of those come nevertheless, before the others.
     """
 
     def rest() -> Iterator[int]:
         reader = OrderReader(sampler)
-        _, beyond = reader.after(count)
-        yield from chain(as_list(beyond) if type(beyond) is Tensor else beyond, reader)
+        kept, beyond = reader.after(count, keep)
+        yield from chain(kept, as_list(beyond) if type(beyond) is Tensor else beyond, reader)
 
     return rest() if count else iter(sampler)

@@ -2,10 +2,11 @@
 
 [Note: places] A *place* is a pass and how many of its batches were seen, the one in hand among them. A pass
 that is read to its end leaves the place at the start of the next one; a pass that is left early stays where
-it was left until another begins. The order of a pass is known from its *beginnings*: the seed of a seedable
-sampler, the state of a generator, or the states of the global random number generators, whatever the order
-is drawn from. Seeds and generators are put back when a place is loaded; global states only while the order of
-the next pass is drawn, since by then they serve the training.
+it was left until another begins, unless it was inside the pass of another loader that is still on. The order
+of a pass is known from its *beginnings*: the seed of a seedable sampler, the state of a generator, or the
+states of the global random number generators, whatever the order is drawn from. Seeds and generators are put
+back when a place is loaded; global states only while the order of the next pass is drawn, since by then they
+serve the training.
 """
 
 import random
@@ -53,6 +54,7 @@ class Progress:
         self.batches = 0  # of this rank, seen in the pass that is on or was left
         self.beginnings: Mapping[str, Any] = {}  # of that pass
         self.loaded: Place | None = None  # what the next pass takes up
+        self.is_on = False  # the pass has begun, and was neither finished nor left
 
     @property
     def epoch(self) -> int:
@@ -69,7 +71,7 @@ class Progress:
     def load(self, epoch: int, place: Place) -> None:
         """Let the next pass begin at a place."""
         self._epoch = epoch
-        self.loaded = place
+        self.loaded = place if place.batches else None  # a pass from its start has nothing to take up
         self.batches, self.beginnings = place.batches, place.beginnings
 
     def begin(self, base: "DataLoader[Any]") -> Place | None:
@@ -77,12 +79,17 @@ class Progress:
         loaded, self.loaded = self.loaded, None
         self.beginnings = beginnings(base) if loaded is None else loaded.beginnings
         self.batches = 0
+        self.is_on = True
         return loaded
 
     def finish(self) -> None:
         """End a pass that was read to its end."""
         self._epoch += 1
         self.batches = 0
+
+    def leave(self) -> None:
+        """End a pass, be it at its end or before."""
+        self.is_on = False
 
 
 def beginnings(loader: "DataLoader[Any]") -> dict[str, Any]:

@@ -26,6 +26,7 @@ def read_rounds(
     batches: Iterator[Any],
     count: int,
     *,
+    first: Sequence[Any] | None = None,
     num_shares: int,
     size: int | None,
     drop_last: bool,
@@ -38,6 +39,7 @@ def read_rounds(
     Args:
         batches: of all ranks.
         count: batches of a round.
+        first: those of the first round of the pass, where `batches` begin later.
         num_shares: how many shares a round has.
         size: rows of a full batch, None where nobody knows.
         drop_last: leave out a round that lacks batches.
@@ -48,10 +50,17 @@ def read_rounds(
 
     def cut(taken: Sequence[Any], *, complete: bool) -> list[Any]:
         return shares_of(
-            taken, first, num_shares=num_shares, size=size, complete=complete, split=split, slice_fn=slice_fn
+            taken,
+            first_round,
+            num_shares=num_shares,
+            size=size,
+            complete=complete,
+            split=split,
+            slice_fn=slice_fn,
         )
 
-    first = taken = _take(batches, count, drop_last)
+    taken = _take(batches, count, drop_last)
+    first_round = first or taken
     while taken:
         failure, upcoming = None, []
         try:

@@ -140,7 +140,7 @@ def shares_of(
         The shares; `Nothing` where there are no samples for one.
     """
     if len(batches) == num_shares and not split and slice_fn is None:
-        return _whole(batches, first, size if complete else None)
+        return _whole(batches, first, size if complete and num_shares > 1 else None)
     try:
         joined = join_rows(batches)
     except (TypeError, RuntimeError):

@@ -7,7 +7,7 @@ are left out are drawn where the order depends on it, but never become batches.
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -140,15 +140,26 @@ def without_first(loader: "DataLoader[Any]", num_batches: int) -> "DataLoader[An
     return with_sampler(loader, SkipBatchSampler(index_sampler(loader), num_batches))
 
 
-def batches_from(batch_sampler: Any, skip_batches: int) -> Iterator[Any]:
-    """Return an iterator over what a batch sampler yields after its first `skip_batches` batches."""
-    if isinstance(batch_sampler, AroundBatchSampler):
+def batches_from(batch_sampler: Any, skip_batches: int, keep: int = 0) -> Iterator[Any]:
+    """Return an iterator over what a batch sampler yields after its first `skip_batches` batches.
+
+    Args:
+        batch_sampler: yields batches, or a sampler of single indices.
+        skip_batches: how many batches are left out.
+        keep: how many of those come nevertheless, before the others; `skip_batches` at most.
+    """
+    if isinstance(batch_sampler, AroundBatchSampler) and not keep:
         return batch_sampler.iter_from(skip_batches)
     if not skip_batches or not cuts_evenly(batch_sampler):
-        return islice(batch_sampler, skip_batches, None)
+        return without_middle(iter(batch_sampler), keep, skip_batches)
     size: int = batch_sampler.batch_size
-    samples = samples_after(batch_sampler.sampler, skip_batches * size)
+    samples = samples_after(batch_sampler.sampler, skip_batches * size, keep * size)
     return iter(BatchSampler(samples, size, batch_sampler.drop_last))
+
+
+def without_middle(items: Iterator[Any], start: int, stop: int) -> Iterator[Any]:
+    """Return an iterator over all but the items number `start` to `stop`."""
+    return chain(islice(items, start), islice(items, stop - start, None))
 
 
 def cuts_evenly(batch_sampler: Any) -> bool:

@@ -116,7 +116,7 @@ class DataLoaderShard(PreparedLoader):
         self._together = together
 
     def _open(self, skip: int, place: Place | None) -> Iterator[Any]:
-        batches = super()._open(skip, place)
+        batches = self._iterate_base(skip, place)
         return in_step(batches, self, current_ranks()) if self._together else batches
 
     def _leave_out(self, num_batches: int) -> None:

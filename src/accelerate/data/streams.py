@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
+from accelerate.data.samplers import without_middle
 from accelerate.errors import ConfigurationError
 
 __all__ = ["IterableDatasetShard", "iterate_stream_from", "own_part", "with_dataset"]
@@ -171,36 +172,46 @@ def with_dataset(loader: "DataLoader[Any]", dataset: Any, batch_size: int | None
 # --- Taking a pass up in the middle: [Note: leaving out] ------------------------------------------------
 
 
-def iterate_stream_from(loader: "DataLoader[Any]", num_batches: int) -> Iterator[Any]:
-    """Return an iterator over the batches of a loader of a stream behind the first `num_batches`."""
+def iterate_stream_from(loader: "DataLoader[Any]", num_batches: int, keep: int = 0) -> Iterator[Any]:
+    """Return an iterator over the batches of a loader of a stream behind the first `num_batches`.
+
+    Args:
+        loader: it is not changed.
+        num_batches: how many are left out.
+        keep: how many of those come nevertheless, before the others.
+    """
+    keep = min(keep, num_batches)
     if not num_batches:
         return iter(loader)
     if not loader.num_workers:
-        return iter(with_dataset(loader, _Rest(loader.dataset, num_batches, loader.batch_size or 1)))
+        return iter(with_dataset(loader, _Rest(loader.dataset, num_batches, loader.batch_size or 1, keep)))
     clone: Any = with_dataset(loader, loader.dataset)
     if loader.batch_sampler is not None and loader.batch_size is not None:
-        vars(clone)["batch_sampler"] = _Marking(loader.batch_sampler, num_batches, loader.batch_size)
+        marking = _Marking(loader.batch_sampler, num_batches, loader.batch_size, keep)
+        vars(clone)["batch_sampler"] = marking
         clone.collate_fn = _Skipping(loader.collate_fn)
-    return islice(clone, num_batches, None)
+    return without_middle(iter(clone), keep, num_batches)
 
 
 class _Rest(IterableDataset[Any]):
-    """A stream without its first batches."""
+    """A stream without its first batches, or with the first few of them only."""
 
     dataset: Any
 
-    def __init__(self, dataset: Any, num_batches: int, batch_size: int) -> None:
+    def __init__(self, dataset: Any, num_batches: int, batch_size: int, keep: int) -> None:
         self.dataset = dataset
         self.num_batches = num_batches
         self.batch_size = batch_size
+        self.keep = keep
 
     def __iter__(self) -> Iterator[Any]:
         # Read at once: random numbers are drawn before the first batch is asked for, as when a pass begins.
         if isinstance(self.dataset, IterableDatasetShard):
             return self.dataset.iter_from(self.num_batches)
         source: Iterator[Any] = iter(self.dataset)
-        _pass_over(source, self.num_batches * self.batch_size)
-        return source
+        kept = list(islice(source, self.keep * self.batch_size))
+        _pass_over(source, (self.num_batches - self.keep) * self.batch_size)
+        return chain(kept, source) if kept else source
 
 
 class _Marked:
@@ -218,15 +229,18 @@ class _Marked:
 
 
 class _Marking:
-    """Mark the first batches of a loader's batch sampler."""
+    """Mark the batches of a loader's batch sampler that are left out."""
 
-    def __init__(self, batch_sampler: Any, num_batches: int, batch_size: int) -> None:
+    def __init__(self, batch_sampler: Any, num_batches: int, batch_size: int, keep: int) -> None:
         self.batch_sampler = batch_sampler
         self.num_batches = num_batches
         self.batch_size = batch_size
+        self.keep = keep
 
     def __iter__(self) -> Iterator[Any]:
-        return chain(repeat(_Marked(self.batch_size), self.num_batches), self.batch_sampler)
+        batches = iter(self.batch_sampler)
+        marked = repeat(_Marked(self.batch_size), self.num_batches - self.keep)
+        return chain(islice(batches, self.keep), marked, batches)
 
 
 class _Skipping:

@@ -1,0 +1,89 @@
+"""A run that was stopped in the middle of an epoch goes on with the next unseen sample, by itself."""
+
+import warnings
+from itertools import chain
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
+
+from accelerate import Accelerator, DataLoaderConfiguration
+from accelerate.utils import set_seed
+
+LENGTH = 47
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(LENGTH))
+
+
+def accelerated(config, batch_size, kind, workers=0):
+    accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**config))
+    set_seed(11)
+    data = {"shuffled": range(LENGTH), "in order": range(LENGTH), "stream": Stream()}[kind]
+    loader = DataLoader(data, batch_size=batch_size, shuffle=kind == "shuffled", num_workers=workers)
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    return accelerator, *accelerator.prepare(model, optimizer, loader)
+
+
+def train(config, batch_size, kind, folder, stop_at=None, workers=0):
+    """Read two epochs; return all samples in the order of one process, with the weights at the end."""
+    accelerator, model, optimizer, loader = accelerated(config, batch_size, kind, workers)
+    if stop_at is None and folder is not None:
+        set_seed(5, device_specific=True)
+        with warnings.catch_warnings():
+            # A rank that was not there at the save has no random states in the checkpoint.
+            warnings.filterwarnings("ignore", "Random states of rank")
+            accelerator.load_state(folder)
+    seen = []
+    for epoch in range(loader.iteration, 2):
+        seen.append([])
+        for index, batch in enumerate(loader):
+            seen[-1] += accelerator.gather_for_metrics(batch).tolist()
+            accelerator.backward(model(batch.float().view(-1, 1) / LENGTH).square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+            if (epoch, index) == stop_at:
+                accelerator.save_state(folder)
+                return seen, None
+    return seen, [weight.tolist() for weight in accelerator.get_state_dict(model).values()]
+
+
+CONFIGS = [
+    ({}, "shuffled"),
+    ({"use_seedable_sampler": True}, "shuffled"),
+    ({"dispatch_batches": True}, "in order"),
+    ({}, "stream"),
+    ({"dispatch_batches": False}, "stream"),
+    ({"even_batches": False}, "in order"),
+]
+
+
+@pytest.mark.parametrize(("config", "kind"), CONFIGS)
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("stop_at", [(0, 2), (1, 1)])
+def test_the_same_run_goes_on(rank_pool, tmp_path, config, kind, ranks, stop_at):
+    if ranks > 1 and "even_batches" in config:
+        config = {**config, "split_batches": True}
+    whole, weights = rank_pool.run(train, config, 4, kind, None, num_ranks=ranks)[0]
+    before, _ = rank_pool.run(train, config, 4, kind, str(tmp_path), stop_at, num_ranks=ranks)[0]
+    after, resumed = rank_pool.run(train, config, 4, kind, str(tmp_path), num_ranks=ranks)[0]
+    assert before[-1] + after[0] == whole[stop_at[0]]
+    assert [*before[:-1], before[-1] + after[0], *after[1:]] == whole
+    for epoch in whole:
+        assert sorted(epoch) == list(range(LENGTH))
+    torch.testing.assert_close(resumed, weights)
+
+
+@pytest.mark.parametrize(("config", "kind"), [CONFIGS[1], CONFIGS[2], CONFIGS[4]])
+@pytest.mark.parametrize(("stopped", "resumed"), [(1, 2), (2, 1), (4, 2)])
+def test_another_number_of_ranks_goes_on(rank_pool, tmp_path, config, kind, stopped, resumed):
+    whole, _ = rank_pool.run(train, config, 8, kind, None, num_ranks=1)[0]
+    stop = rank_pool.run(train, config, 8 // stopped, kind, str(tmp_path), (0, 2), num_ranks=stopped)
+    after, _ = rank_pool.run(train, config, 8 // resumed, kind, str(tmp_path), num_ranks=resumed)[0]
+    before = stop[0][0]
+    assert list(chain(before[0], after[0])) == whole[0]
+    assert after[1] == whole[1]
