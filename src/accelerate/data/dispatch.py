@@ -21,8 +21,6 @@ from accelerate.state import PartialState, partial_state
 
 __all__ = ["DataLoaderDispatcher"]
 
-_STEP = "next batch of a dispatched loader"
-
 
 class DataLoaderDispatcher(PreparedLoader):
     """Read batches on rank 0 and give each rank its own, on its device; see [Note: dispatch] in mail.py.
@@ -184,23 +182,25 @@ class DataLoaderDispatcher(PreparedLoader):
 
     def _received(self, ranks: RankGroup, rounds: Iterator[Round]) -> Iterator[Any]:
         mail = Mail(ranks, rounds, self._shares().of_ranks)
-        with ranks.exchange(_STEP) as scatter:
-            mail.begin(scatter)
-        last = False
-        while not last:
-            with ranks.exchange(_STEP) as scatter:
-                head, content = mail.finish(scatter)
+        try:
+            mail.begin()
+            last = False
+            while not last:
+                head, content = mail.receive()
                 last = bool(head.last)
-                if not last:
-                    mail.begin(scatter)
-            if head.kind == ERROR:
-                raise content
-            if content is Nothing:
-                return
-            if head.ends:
-                self._end_with(head.rows)
-            self.real_rows = None if head.real_rows < 0 else head.real_rows
-            yield content
+                if content is Nothing:
+                    return
+                if head.kind == ERROR:
+                    break
+                if head.ends:
+                    self._end_with(head.rows)
+                self.real_rows = None if head.real_rows < 0 else head.real_rows
+                yield content
+        except Exception as error:
+            mail.fail(error)
+            raise
+        if head.kind == ERROR:
+            raise content
 
     def _end_with(self, rows: int) -> None:
         self.end_of_dataloader = True

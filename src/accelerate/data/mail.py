@@ -10,6 +10,7 @@ place of a batch and is raised in its place, on every rank.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -24,10 +25,15 @@ __all__ = ["ERROR", "Mail"]
 
 NOTHING, BATCH, END, ERROR = range(4)  # kinds of messages; what a rank gets may differ in the first two
 
+_STEP = "next batch of a dispatched loader"
 _REMEMBERED = 8  # messages, whose longest says how long the rows of the next one are
 _FIRST_LENGTH = 4096  # bytes, of the rows of the first message
 
 Scatter = Callable[[Tensor, Sequence[Tensor]], Callable[[], object]]
+
+
+def _not_begun(row: Tensor, rows: Sequence[Tensor]) -> Callable[[], object]:
+    raise AssertionError("a scatter belongs into a step")
 
 
 class Mail:
@@ -40,43 +46,95 @@ class Mail:
     """
 
     def __init__(self, ranks: RankGroup, rounds: Iterator[Round], share_of_rank: Sequence[int]) -> None:
+        self._ranks = ranks
         self._is_source = ranks.rank == 0
         self._rounds = rounds
         self._share_of_rank = share_of_rank
         self._packers: dict[int, Packer] = {}
         self._unpacker = Unpacker()
         self._lengths = deque([_FIRST_LENGTH], maxlen=_REMEMBERED)
+        self._num_steps = self._num_begun = self._num_ended = 0
+        self._scatter: Scatter = _not_begun
         self._row = torch.empty(0, dtype=torch.uint8)  # what this rank gets
         self._wait: Callable[[], object] = int
         # On rank 0, of the message that is on its way: what is too long for a row, and its own share.
         self._whole: Sequence[Tensor] = ()
         self._own: Any = None
+        self._failure: Exception | None = None
 
-    def begin(self, scatter: Scatter) -> None:
-        """Begin the next message."""
+    def begin(self) -> None:
+        """Begin the first message."""
+        with self._step():
+            self._begin()
+
+    def receive(self) -> tuple[Head, Any]:
+        """End a message, and begin the next one unless this is the last.
+
+        Returns:
+            The head, and what came: the batch or exception for this rank, or `Nothing`.
+        """
+        with self._step():
+            head = self._end()
+            if not head.last:
+                content = self._content(head)
+                self._begin()
+                return head, content
+        return head, self._content(head)
+
+    def fail(self, error: Exception) -> None:
+        """Tell the others that rank 0 has failed where it does not read, as by a signal of a dead worker."""
+        if not self._is_source:
+            return
+        if self._num_ended < self._num_begun and self._end().last:
+            self._count_steps(self._num_begun + 1)
+            return
+        self._failure = error
+        self._begin()
+        self._end()
+        self._count_steps(self._num_begun + 1)
+
+    def _count_steps(self, number: int) -> None:
+        """Take part in as many steps as the others, by which all ranks number what they do together."""
+        while self._num_steps < number:
+            with self._step():
+                pass
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        self._num_steps += 1
+        with self._ranks.exchange(_STEP) as self._scatter:
+            yield
+
+    def _begin(self) -> None:
         length = max(self._lengths)
         self._row = torch.empty(length, dtype=torch.uint8)
         self._whole = self._written(length) if self._is_source else ()
-        self._wait = scatter(self._row, [row[:length] for row in self._whole])
+        self._wait = self._scatter(self._row, [row[:length] for row in self._whole])
+        self._num_begun += 1
 
-    def finish(self, scatter: Scatter) -> tuple[Head, Any]:
-        """End the message that was begun; return its head, and the batch or exception for this rank."""
+    def _end(self) -> Head:
         self._wait()
+        self._num_ended += 1
         head = read_head(self._row)
         length = len(self._row)
         self._lengths.append(head.length)
         if head.length > length:
             rest = torch.empty(head.length - length, dtype=torch.uint8)
-            scatter(rest, [row[length:] for row in self._whole])()
+            self._scatter(rest, [row[length:] for row in self._whole])()
             self._row = torch.cat([self._row, rest])
+        return head
+
+    def _content(self, head: Head) -> Any:
         if self._is_source:
-            return head, self._own
-        return head, Nothing if head.kind in (NOTHING, END) else self._unpacker.unpack(self._row, head)
+            return self._own
+        return Nothing if head.kind in (NOTHING, END) else self._unpacker.unpack(self._row, head)
 
     def _written(self, length: int) -> list[Tensor]:
         """Return the rows of all ranks, `length` bytes long or more, from the next round."""
         each = None
         try:
+            if self._failure is not None:
+                raise self._failure
             each = next(self._rounds, None)
             parcels = self._packed(each)
             self._own, kind = Nothing if each is None else each.shares[self._share_of_rank[0]], BATCH
