@@ -161,6 +161,9 @@ class DataLoaderDispatcher(PreparedLoader):
     def _mover(self) -> Callable[[Any], Any] | None:
         return mover(self.device, self._non_blocking)
 
+    def _records(self) -> bool:
+        return False  # it comes with the rounds
+
     def _known_end(self) -> int | None:
         return 0  # it comes with the last batch
 
@@ -178,6 +181,7 @@ class DataLoaderDispatcher(PreparedLoader):
         for each in rounds:
             if each.last:
                 self._end_with(each.rows)
+            self.dl_state_dict = each.state
             yield each.shares[0]
 
     def _received(self, ranks: RankGroup, rounds: Iterator[Round]) -> Iterator[Any]:
@@ -192,6 +196,7 @@ class DataLoaderDispatcher(PreparedLoader):
                     return
                 if head.kind == ERROR:
                     break
+                self.dl_state_dict = mail.state
                 if head.ends:
                     self._end_with(head.rows)
                 self.real_rows = None if head.real_rows < 0 else head.real_rows
@@ -206,6 +211,9 @@ class DataLoaderDispatcher(PreparedLoader):
         self.end_of_dataloader = True
         self.remainder = -1 if self._drops_last() else rows
 
+    def _snapshot(self) -> dict[str, Any] | None:
+        return stateful.state_of(self) if self.use_stateful_dataloader else None
+
     def _rounds(self, skip: int, place: Place | None) -> Iterator[Round]:
         """Return an iterator over what all ranks get. Called on rank 0."""
         count = self._batches_per_round()
@@ -215,6 +223,7 @@ class DataLoaderDispatcher(PreparedLoader):
         return read_rounds(
             batches,
             count,
+            snapshot=self._snapshot,
             first=list(islice(batches, keep)) or None,
             num_shares=self._num_ranks(),
             size=self.base_dataloader.batch_size,

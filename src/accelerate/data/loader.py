@@ -116,21 +116,14 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
         self._tell_epoch()
         skip, left_out = self.skip_batches, self._left_out
         place = self._progress.begin(self.base_dataloader)
-        if self.use_stateful_dataloader:
-            return self._start_stateful(place)
         if place is None:
             return left_out + skip, self._open(skip, None)
+        if self.use_stateful_dataloader and not skip:
+            with shielded(place.beginnings):  # torchdata's loader goes where it was brought by itself
+                return place.batches, self._open(0, None)
         if not left_out and not skip:
             skip = place.batches
         return left_out + skip, self._open(skip, place)
-
-    def _start_stateful(self, place: Place | None) -> tuple[int, Iterator[Any]]:
-        """Let torchdata's loader go where it was brought; it does so by itself."""
-        if place is not None and not self.skip_batches:
-            with shielded(place.beginnings):
-                batches = self._open(0, None)
-            return place.batches, stateful.recorded(self, batches)
-        return self.skip_batches, stateful.recorded(self, self._open(self.skip_batches, None))
 
     def _open(self, skip: int, place: Place | None) -> Iterator[Any]:
         """Return an iterator over the batches of this rank behind the first `skip`, from a loaded place."""
@@ -138,7 +131,12 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
 
     def _iterate_base(self, skip: int, place: Place | None, keep: int = 0) -> Iterator[Any]:
         beginnings = None if place is None else place.beginnings
-        return iterate_from(self.base_dataloader, skip, beginnings, keep)
+        batches = iterate_from(self.base_dataloader, skip, beginnings, keep)
+        return stateful.recorded(self, batches) if self._records() else batches
+
+    def _records(self) -> bool:
+        """Return whether torchdata's state is noted batch by batch."""
+        return self.use_stateful_dataloader
 
     def _synchronize(self) -> None:
         """Make the ranks agree about what the order is drawn from."""

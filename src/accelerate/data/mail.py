@@ -60,6 +60,8 @@ class Mail:
         # On rank 0, of the message that is on its way: what is too long for a row, and its own share.
         self._whole: Sequence[Tensor] = ()
         self._own: Any = None
+        self._next_state: Any = None
+        self.state: Any = None  # on rank 0, of what is read from, right behind the message that was received
         self._failure: Exception | None = None
 
     def begin(self) -> None:
@@ -75,6 +77,7 @@ class Mail:
         """
         with self._step():
             head = self._end()
+            self.state = self._next_state
             if not head.last:
                 content = self._content(head)
                 self._begin()
@@ -136,6 +139,7 @@ class Mail:
             if self._failure is not None:
                 raise self._failure
             each = next(self._rounds, None)
+            self._next_state = None if each is None else each.state
             parcels = self._packed(each)
             self._own, kind = Nothing if each is None else each.shares[self._share_of_rank[0]], BATCH
         except Exception as error:  # whatever the dataset raises, all ranks do

@@ -20,6 +20,7 @@ class Round:
     last: bool
     rows: int  # real samples of all shares together, -1 when nobody knows
     real_rows: Sequence[int] | None  # of each share, where they differ; None where `rows` says all
+    state: Any  # of the loader that was read from, right behind this round
 
 
 def read_rounds(
@@ -27,6 +28,7 @@ def read_rounds(
     count: int,
     *,
     first: Sequence[Any] | None = None,
+    snapshot: Callable[[], Any],
     num_shares: int,
     size: int | None,
     drop_last: bool,
@@ -40,6 +42,7 @@ def read_rounds(
         batches: of all ranks.
         count: batches of a round.
         first: those of the first round of the pass, where `batches` begin later.
+        snapshot: gives the state of what `batches` come from.
         num_shares: how many shares a round has.
         size: rows of a full batch, None where nobody knows.
         drop_last: leave out a round that lacks batches.
@@ -62,6 +65,7 @@ def read_rounds(
     taken = _take(batches, count, drop_last)
     first_round = first or taken
     while taken:
+        state = snapshot()
         failure, upcoming = None, []
         try:
             upcoming = _take(batches, count, drop_last)
@@ -75,6 +79,7 @@ def read_rounds(
             shares=shares,
             ends=[last or share is Nothing for share in following],
             last=last,
+            state=state,
             **_counts(shares, taken),
         )
         if failure is not None:

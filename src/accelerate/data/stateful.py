@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from accelerate.compat.probes import is_torchdata_stateful_dataloader_available
 from accelerate.errors import ConfigurationError, MissingPackageError
 
-__all__ = ["as_stateful", "combined", "is_stateful", "loader_class", "recorded", "separated"]
+__all__ = ["as_stateful", "combined", "is_stateful", "loader_class", "recorded", "separated", "state_of"]
 
 _KEY = "accelerate"  # our entry in torchdata's state
 _END: Any = object()
@@ -79,12 +79,18 @@ def as_stateful(loader: "DataLoader[Any]") -> "DataLoader[Any]":
     return made
 
 
+def state_of(owner: Any) -> dict[str, Any]:
+    """Return torchdata's state of a prepared loader, as far as it has been read."""
+    state: dict[str, Any] = owner.base_dataloader.state_dict()
+    return state
+
+
 def recorded(owner: Any, batches: Iterator[Any]) -> Iterator[Any]:
     """Yield batches to who reads one ahead; `owner.dl_state_dict` is the state behind the one before."""
     batch = next(batches, _END)
     while batch is not _END:
         yield batch
-        owner.dl_state_dict = owner.base_dataloader.state_dict()
+        owner.dl_state_dict = state_of(owner)
         batch = next(batches, _END)
 
 

@@ -65,6 +65,8 @@ class IterableDatasetShard(IterableDataset[Any]):
         self.split_batches = split_batches
         self.even_batches = True
         self.epoch = 0
+        self._start: Any = None  # state of a dataset that tells its place, when the pass began
+        self._resumes = False  # the next pass goes on from a state that was loaded
         # Real items in the last round of the last full pass, if it had fill. Workers write it, too.
         self._last_round = torch.full((), -1, dtype=torch.int64)
         self._last_round.share_memory_()  # type: ignore[no-untyped-call]
@@ -72,7 +74,17 @@ class IterableDatasetShard(IterableDataset[Any]):
     def __getattr__(self, name: str) -> Any:
         if name == "dataset" or name.startswith("__"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.dataset, name)
+        inner = getattr(self.dataset, name)
+        # Who can tell its place has two of them here: fill comes from where the pass began.
+        return {"state_dict": self._state_dict, "load_state_dict": self._load_state_dict}.get(name, inner)
+
+    def _state_dict(self) -> dict[str, Any]:
+        return {"start": self._start, "now": self.dataset.state_dict()}
+
+    def _load_state_dict(self, state: dict[str, Any]) -> None:
+        self._start = state["start"]
+        self._resumes = True
+        self.dataset.load_state_dict(state["now"])
 
     @property
     def last_round(self) -> int | None:
@@ -116,17 +128,22 @@ class IterableDatasetShard(IterableDataset[Any]):
         if isinstance(generator, torch.Generator) and not hasattr(self.dataset, "set_epoch"):
             generator.manual_seed(self.epoch)
         self._last_round.fill_(-1)
+        if not self._resumes and hasattr(self.dataset, "state_dict"):
+            self._start = self.dataset.state_dict()
+        self._resumes, resumes = False, self._resumes
         source, size = iter(self.dataset), self.round_size
+        if resumes:
+            return self._deal(source, None)
         first = list(islice(source, min(skip_rounds, 1) * size))
         _pass_over(source, max(0, skip_rounds - 1) * size)
         return self._deal(source, first)
 
-    def _deal(self, source: Iterator[Any], first: list[Any]) -> Iterator[Any]:
+    def _deal(self, source: Iterator[Any], first: list[Any] | None) -> Iterator[Any]:
         while True:
             share = self.share
             size = share * self.num_processes
             block = list(islice(source, size))
-            first = first or block
+            first = block if first == [] else first
             start = self.process_index * share
             if len(block) < size:
                 break
@@ -135,8 +152,17 @@ class IterableDatasetShard(IterableDataset[Any]):
             return
         if self.even_batches:
             self._last_round.fill_(len(block))
-            block = list(islice(chain(block, cycle(first)), size))
+            block = list(
+                islice(chain(block, cycle(self._first_round(size) if first is None else first)), size)
+            )
         yield from block[start : start + share]
+
+    def _first_round(self, size: int) -> list[Any]:
+        at_the_end = self.dataset.state_dict()
+        self.dataset.load_state_dict(self._start)
+        first = list(islice(iter(self.dataset), size))
+        self.dataset.load_state_dict(at_the_end)
+        return first
 
 
 def own_part(dataset: Any, num_processes: int, process_index: int) -> Any | None:
