@@ -175,3 +175,25 @@ def test_a_generator_of_the_stream_follows_the_epoch_on_all_ranks(rank_pool):
     for first, second in zip(mine, other, strict=True):
         assert sorted(chain.from_iterable(first + second)) == list(range(8))
     assert mine[0] != mine[1]
+
+
+def joined(stream, config, even_batches):
+    accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**config))
+    model = torch.nn.Linear(1, 1)
+    model, loader = accelerator.prepare(model, DataLoader(stream, batch_size=2))
+    seen = []
+    with accelerator.join_uneven_inputs([model], even_batches=even_batches):
+        for batch in loader:
+            seen += batch.tolist()
+            accelerator.backward(model(batch.float().view(-1, 1)).sum())
+    again = sum(len(batch) for batch in loader)
+    return seen, again
+
+
+@pytest.mark.parametrize("config", [{"dispatch_batches": False}, {}])
+@pytest.mark.parametrize("stream", [Stream(5), Sharded(FILES)])
+def test_uneven_inputs_are_joined(rank_pool, config, stream):
+    results = rank_pool.run(joined, stream, config, False)
+    assert sorted(index for seen, _ in results for index in seen) == sorted(stream)
+    for seen, again in rank_pool.run(joined, stream, config, None):
+        assert len(seen) == again  # completed, inside and behind

@@ -161,6 +161,10 @@ class DataLoaderDispatcher(PreparedLoader):
     def _mover(self) -> Callable[[Any], Any] | None:
         return mover(self.device, self._non_blocking)
 
+    def evens(self) -> Any:
+        """Return whose `even_batches` decides whether the last round is completed."""
+        return self
+
     def _records(self) -> bool:
         return False  # it comes with the rounds
 

@@ -138,6 +138,10 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
         """Return whether torchdata's state is noted batch by batch."""
         return self.use_stateful_dataloader
 
+    def evens(self) -> Any:
+        """Return whose `even_batches` decides whether the last batches are completed, None where nobody's."""
+        return None
+
     def _synchronize(self) -> None:
         """Make the ranks agree about what the order is drawn from."""
 

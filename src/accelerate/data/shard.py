@@ -55,7 +55,7 @@ class DataLoaderShard(PreparedLoader):
     _drop_last: bool
     _non_blocking: bool
     _parts: int = 1  # ranks that each read shards of a stream of their own
-    _together: bool = False  # these ranks end their passes together
+    even_batches: bool = False  # where ranks read shards of their own: they end their passes together
 
     def __init__(
         self,
@@ -113,11 +113,11 @@ class DataLoaderShard(PreparedLoader):
             together: all ranks of the current run have some, and end their passes together.
         """
         self._parts = num_parts
-        self._together = together
+        self.even_batches = together
 
     def _open(self, skip: int, place: Place | None) -> Iterator[Any]:
         batches = self._iterate_base(skip, place)
-        return in_step(batches, self, current_ranks()) if self._together else batches
+        return in_step(batches, self, current_ranks()) if self.even_batches else batches
 
     def _leave_out(self, num_batches: int) -> None:
         if isinstance(self.dataset, IterableDataset):
@@ -125,6 +125,13 @@ class DataLoaderShard(PreparedLoader):
             return
         self.base_dataloader = without_first(self.base_dataloader, num_batches)
         self._left_out += num_batches
+
+    def evens(self) -> Any:
+        """Return whose `even_batches` decides whether the last batches are completed, None where nobody's."""
+        if self._parts > 1:
+            return self
+        dealer = self.dataset if isinstance(self.dataset, IterableDataset) else self._dealer()
+        return dealer if isinstance(dealer, (BatchSamplerShard, IterableDatasetShard)) else None
 
     def _synchronize(self) -> None:
         if self.rng_types:
@@ -134,7 +141,7 @@ class DataLoaderShard(PreparedLoader):
         return mover(self.device, self._non_blocking)
 
     def _known_end(self) -> int | None:
-        if self._together:
+        if self.even_batches:
             return 0  # the ranks agree about it
         if self.use_stateful_dataloader or not counts_certainly(self.base_dataloader):
             return None
