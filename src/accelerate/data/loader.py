@@ -51,6 +51,7 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
     given: "DataLoader[Any] | None" = None  # the user's loader, where this one stands for all of it
     dl_state_dict: dict[str, Any] | None = None  # of torchdata's loader, at the batch in hand
     _progress: Progress
+    _is_rest: bool = False  # made by `without_first`
     _left_out: int = 0  # batches that the base loader does not have, as the rest of a pass
     _pass: int = 0  # the pass that owns the place in the accumulation window
     # id of who is told epochs -> its `epoch` when this loader, or one that it was copied from, looked last
@@ -80,6 +81,7 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
         rest = copy.copy(self)
         rest._progress = self._progress
         rest.given = None
+        rest._is_rest = True
         rest._leave_out(num_batches)
         rest.reset()
         return rest
@@ -118,12 +120,14 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
         place = self._progress.begin(self.base_dataloader)
         if place is None:
             return left_out + skip, self._open(skip, None)
-        if self.use_stateful_dataloader and not skip:
-            with shielded(place.beginnings):  # torchdata's loader goes where it was brought by itself
-                return place.batches, self._open(0, None)
-        if not left_out and not skip:
-            skip = place.batches
-        return left_out + skip, self._open(skip, place)
+        if self._is_rest:  # who skips by hand counts from the start of the pass
+            return left_out + skip, self._open(skip, place)
+        if place.base_state is None:
+            skip = max(skip, place.batches)
+            return skip, self._open(skip, place)
+        self.base_dataloader.load_state_dict(place.base_state)  # type: ignore[attr-defined]
+        with shielded(place.beginnings):
+            return place.batches, self._open(0, None)
 
     def _open(self, skip: int, place: Place | None) -> Iterator[Any]:
         """Return an iterator over the batches of this rank behind the first `skip`, from a loaded place."""
@@ -207,22 +211,27 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
 
         Args:
             state_dict: what `state_dict` returned, on this or another number of ranks; or a state of
-                torchdata's loader, if that is the base.
+                torchdata's loader.
 
         Raises:
             CheckpointError: it is no such state, or was saved with another global batch size and stands
                 between two batches of this loader.
         """
-        if self.use_stateful_dataloader:
-            state_dict = stateful.separated(self, state_dict, self._place())
-        if state_dict.get("version") != _VERSION:
+        state, base_state = stateful.separated(state_dict, self._place())
+        if state is None or state["version"] != _VERSION:
             raise CheckpointError(
                 f"load_state_dict(...): no state of a prepared loader of this version, but with the keys "
                 f"{sorted(map(str, state_dict))}. Load what `state_dict()` of a prepared loader returned."
             )
-        batches, order = self._batches_in(state_dict), state_dict["order"]
+        batches, order = self._batches_in(state), state["order"]
         restore_beginnings(self.base_dataloader, order)
-        self._progress.load(state_dict["epoch"], Place(batches=batches, beginnings=order))
+        if not self.use_stateful_dataloader:
+            base_state = None
+        elif base_state is not None and not batches:
+            self.base_dataloader.load_state_dict(base_state)  # type: ignore[attr-defined]
+        self.dl_state_dict = base_state
+        place = Place(batches=batches, beginnings=order, base_state=base_state)
+        self._progress.load(state["epoch"], place)
 
     def _beginnings_between(self) -> dict[str, Any]:
         """Return what the order of the next pass depends on, where it is this loader's own to keep."""

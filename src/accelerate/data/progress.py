@@ -44,6 +44,7 @@ class Place:
 
     batches: int  # of this rank, already seen
     beginnings: Mapping[str, Any] = field(default_factory=dict)
+    base_state: dict[str, Any] | None = None  # of torchdata's loader, if it goes there by itself
 
 
 class Progress:

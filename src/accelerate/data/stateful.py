@@ -14,6 +14,7 @@ from accelerate.errors import ConfigurationError, MissingPackageError
 __all__ = ["as_stateful", "combined", "is_stateful", "loader_class", "recorded", "separated", "state_of"]
 
 _KEY = "accelerate"  # our entry in torchdata's state
+_FINISHED = "_iterator_finished"  # is in every state of torchdata
 _END: Any = object()
 
 # Constructor arguments that a loader keeps under their own names.
@@ -101,16 +102,17 @@ def combined(owner: Any, place: dict[str, Any]) -> dict[str, Any]:
     return {**state, _KEY: place}
 
 
-def separated(owner: Any, state: dict[str, Any], place: dict[str, Any]) -> dict[str, Any]:
-    """Hand torchdata's part of a state to the base loader of `owner`; return ours.
+def separated(
+    state: dict[str, Any], place: dict[str, Any]
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """Return our part and torchdata's part of a state; None for what it does not have.
 
-    A state that has none, such as one of the interface, tells how many batches were seen; the rest is as in
-    `place`, where `owner` stands now.
+    A state of torchdata alone, such as one of the interface, tells how many batches were seen; the rest of
+    our part is then as in `place`, where the loader stands now.
     """
     theirs = {name: value for name, value in state.items() if name != _KEY}
-    owner.base_dataloader.load_state_dict(theirs)
+    if _FINISHED not in theirs:
+        return (state if "version" in state else None), None
     seen = theirs.get("_num_yielded", theirs.get("_snapshot", {}).get("_snapshot_step", 0))
-    over = theirs.get("_iterator_finished", False)
-    unknown = {**place, "batches": 0 if over else seen, "unit": None, "order": {}}
-    ours: dict[str, Any] = state.get(_KEY, unknown)
-    return ours
+    unknown = {**place, "batches": 0 if theirs[_FINISHED] else seen, "unit": None, "order": {}}
+    return state.get(_KEY, unknown), theirs

@@ -24,6 +24,7 @@ from torch.utils.data import (
 
 from accelerate.data.prepare import prepare_data_loader
 from accelerate.data.samplers import SeedableRandomSampler, get_sampler
+from accelerate.data.shard import DataLoaderShard
 from accelerate.data.skip import skip_first_batches
 from accelerate.errors import CheckpointError
 
@@ -341,6 +342,18 @@ def test_skipping_by_hand_counts_from_the_start_of_the_epoch():
     assert rest_of_run(rest, 1) == following[:1]
     assert rest_of_run(loader, 1) == following[1:]
     assert loader.iteration == 3
+
+
+def test_a_loader_that_always_skips_some_counts_them():
+    loader = DataLoaderShard(range(LENGTH), batch_size=3, skip_batches=2)
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    assert state["batches"] == 3
+    other = DataLoaderShard(range(LENGTH), batch_size=3, skip_batches=2)
+    other.load_state_dict(state)
+    assert next(iter(other)).tolist() == [9, 10, 11]
+    assert next(iter(other)).tolist() == [6, 7, 8]
 
 
 def test_the_place_is_known_while_the_rest_is_read():

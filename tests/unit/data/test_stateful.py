@@ -10,6 +10,7 @@ from accelerate.data.adapter import DataLoaderAdapter
 from accelerate.data.dispatch import DataLoaderDispatcher
 from accelerate.data.prepare import prepare_data_loader
 from accelerate.data.shard import DataLoaderShard
+from accelerate.data.skip import skip_first_batches
 from accelerate.errors import ConfigurationError, MissingPackageError
 
 # torchdata calls what torch has deprecated.
@@ -147,3 +148,32 @@ def test_a_loader_of_a_class_of_its_own_is_refused():
 def test_the_configuration_asks_for_it():
     pytest.importorskip("torchdata.stateful_dataloader")
     assert DataLoaderConfiguration(use_stateful_dataloader=True).use_stateful_dataloader
+
+
+def test_states_are_understood_with_and_without_torchdata():
+    pytest.importorskip("torchdata.stateful_dataloader")
+    loaders = [prepared("in order"), prepare_data_loader(LOADERS["in order"](0))]
+    for saved in loaders:
+        batches = iter(saved)
+        next(batches), next(batches)
+        for other in (prepared("in order"), prepare_data_loader(LOADERS["in order"](0))):
+            other.load_state_dict(saved.state_dict())
+            assert read(other)[0] == [4, 5]
+            assert len(read(other)) == 7
+
+
+def test_another_epoch_or_skipping_by_hand_gives_the_place_up():
+    pytest.importorskip("torchdata.stateful_dataloader")
+    loader = prepared("in order")
+    batches = iter(loader)
+    next(batches), next(batches)
+    state = loader.state_dict()
+    again = prepared("in order")
+    again.load_state_dict(state)
+    again.set_epoch(3)
+    assert read(again)[0] == [0, 1]
+    again.load_state_dict(state)
+    assert read(skip_first_batches(again, 3))[0] == [6, 7]
+    assert read(again)[0] == [0, 1]
+    again.load_state_dict(state)
+    assert again.state_dict()["_num_yielded"] == 2
