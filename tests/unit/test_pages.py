@@ -82,3 +82,10 @@ def test_the_loops_run_as_they_stand(tmp_path, monkeypatch) -> None:
     assert (tmp_path / "checkpoint").exists()
     assert names["accelerator"].mixed_precision == "bf16"  # type: ignore[attr-defined]
     assert names["answers"] == ["A", "B", "C", "D", "E"]
+
+
+def test_the_page_on_data_runs_as_it_stands(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = "\n".join(code for page, code in blocks("python") if page == "data.md")
+    exec(compile(program, "data.md", "exec"), {})
+    assert (tmp_path / "stopped" / "dl_state_dict.bin").exists()

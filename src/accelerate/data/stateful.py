@@ -42,7 +42,7 @@ def loader_class() -> Any:
             "use_stateful_dataloader=True needs torchdata 0.8.0 or later: run `pip install torchdata`, or "
             "leave it out. Prepared loaders keep their place without it, too."
         )
-    from torchdata.stateful_dataloader import StatefulDataLoader  # type: ignore[import-not-found,unused-ignore]
+    from torchdata.stateful_dataloader import StatefulDataLoader  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     return StatefulDataLoader
 
