@@ -78,6 +78,7 @@ class DataLoaderAdapter:
 
     base_dataloader: "DataLoader[Any]"
     use_stateful_dataloader: bool = False
+    dl_state_dict: dict[str, Any] | None = None  # of torchdata's loader
 
     def __init__(
         self,
@@ -127,6 +128,11 @@ class DataLoaderAdapter:
         """
         self._require_stateful("load_state_dict(...)")
         self.base_dataloader.load_state_dict(state_dict)  # type: ignore[attr-defined]
+
+    def adjust_state_dict_for_prefetch(self) -> None:
+        """Bring `dl_state_dict`, if the base is torchdata's loader, to where that stands now."""
+        if self.use_stateful_dataloader:
+            self.dl_state_dict = self.base_dataloader.state_dict()  # type: ignore[attr-defined]
 
     def _require_stateful(self, call: str) -> None:
         if not self.use_stateful_dataloader:

@@ -14,6 +14,7 @@ from accelerate.data.mesh import DataShares
 from accelerate.data.progress import Place
 from accelerate.data.reading import Round, read_rounds
 from accelerate.data.rows import Nothing
+from accelerate.errors import AbsentRankError
 from accelerate.runtime.collectives import current_ranks
 from accelerate.runtime.current import current
 from accelerate.runtime.rank_group import RankGroup
@@ -205,6 +206,8 @@ class DataLoaderDispatcher(PreparedLoader):
                     self._end_with(head.rows)
                 self.real_rows = None if head.real_rows < 0 else head.real_rows
                 yield content
+        except AbsentRankError:
+            raise  # there is nobody to tell
         except Exception as error:
             mail.fail(error)
             raise

@@ -49,7 +49,6 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
 
     skip_batches: int = 0
     given: "DataLoader[Any] | None" = None  # the user's loader, where this one stands for all of it
-    dl_state_dict: dict[str, Any] | None = None  # of torchdata's loader, at the batch in hand
     _progress: Progress
     _is_rest: bool = False  # made by `without_first`
     _left_out: int = 0  # batches that the base loader does not have, as the rest of a pass
@@ -166,6 +165,9 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
     def keeps_place(self) -> bool:
         """True: checkpoints hold where this loader stands."""
         return True
+
+    def adjust_state_dict_for_prefetch(self) -> None:
+        """Change nothing: `dl_state_dict` is that of the batch in hand, whatever was read ahead."""
 
     @property
     def iteration(self) -> int:
