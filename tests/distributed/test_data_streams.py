@@ -145,6 +145,11 @@ def test_metrics_see_each_sample_once(rank_pool, stream, config, workers, as_obj
         assert sorted(result) == (sorted(names) if as_objects else expected)
 
 
+def test_nothing_is_lost_where_several_workers_end(rank_pool):
+    results = rank_pool.run(metrics, Stream(11), {"dispatch_batches": False}, 2, 2, False)
+    assert set(results[0]) == set(range(11))
+
+
 def lengths_differ():
     rank = PartialState(cpu=True).process_index
     with pytest.raises(ValueError, match="rank 0: 4, 2; rank 1: 6, 3"):

@@ -26,7 +26,7 @@ from accelerate.data.dispatch import DataLoaderDispatcher
 from accelerate.data.loader import PreparedLoader
 from accelerate.data.mesh import DataShares
 from accelerate.data.progress import own_generator
-from accelerate.data.rounds import BatchSamplerShard
+from accelerate.data.rounds import BatchSamplerShard, is_counted
 from accelerate.data.samplers import (
     SeedableRandomSampler,
     SkipBatchSampler,
@@ -182,7 +182,9 @@ def _is_of_run(request: _Request) -> bool:
 
 def _require_alike(request: _Request) -> None:
     """Raise on every rank if the ranks prepare loaders of different lengths. All ranks of the run call it."""
-    mine = [_length(request.loader.dataset), _length(index_sampler(request.loader))]
+    sampler = index_sampler(request.loader)
+    # Others may draw random numbers to tell their length, and these are not alike yet.
+    mine = [_length(request.loader.dataset), _length(sampler) if is_counted(sampler) else -1]
     lengths = current_ranks().numbers_of_all("prepare_data_loader", mine)
     if any(each != lengths[0] for each in lengths):
         words = "; ".join(f"rank {rank}: {data}, {batches}" for rank, (data, batches) in enumerate(lengths))

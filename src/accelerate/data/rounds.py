@@ -31,7 +31,7 @@ from accelerate.data.samplers import (
 )
 from accelerate.errors import ConfigurationError
 
-__all__ = ["BatchSamplerShard", "counts_certainly"]
+__all__ = ["BatchSamplerShard", "counts_certainly", "is_counted"]
 
 _COUNTED = frozenset(
     [RandomSampler, SeedableRandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler]
@@ -207,10 +207,14 @@ def counts_certainly(loader: "DataLoader[Any]") -> bool:
 
     That is so where torch's own classes do all the counting, in this process.
     """
-    dealer = without_skips(index_sampler(loader))
-    cutter = dealer.batch_sampler if type(dealer) is BatchSamplerShard else dealer
     own_loop = type(loader).__iter__ is DataLoader.__iter__ and not loader.num_workers
-    return own_loop and type(cutter) is BatchSampler and type(cutter.sampler) in _COUNTED
+    return own_loop and is_counted(without_skips(index_sampler(loader)))
+
+
+def is_counted(sampler: Any) -> bool:
+    """Return whether an index sampler has exactly the length that it tells, without drawing anything."""
+    cutter = sampler.batch_sampler if type(sampler) is BatchSamplerShard else sampler
+    return type(cutter) is BatchSampler and type(cutter.sampler) in _COUNTED
 
 
 def _lengthened(block: Block, size: int, reader: OrderReader) -> Block:

@@ -155,9 +155,11 @@ class DataLoaderShard(PreparedLoader):
             self.remainder = -1 if last_round is None else last_round
 
     def _counting(self) -> Any:
-        """Return who counts the real samples of the last round while it deals."""
-        dealer, dataset = self._dealer(), self.dataset
-        return dataset if isinstance(dataset, IterableDatasetShard) else dealer
+        """Return who counts the real samples of the last round while it deals, None where nobody does."""
+        if not isinstance(self.dataset, IterableDatasetShard):
+            return self._dealer()
+        # Each of several workers deals by itself, and ends with a short round of its own.
+        return self.dataset if self.num_workers < 2 else None
 
     def _drops_last(self) -> bool:
         return self._drop_last or bool(getattr(self._dealer(), "drop_last", False))
