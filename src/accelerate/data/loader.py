@@ -153,7 +153,10 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
         return None
 
     def _known_end(self) -> int | None:
-        """Return the number of batches of a whole pass where it is certain; see [Note: the end]."""
+        """Return the number of batches of a whole pass where it is certain; see [Note: the end].
+
+        0 where `_open` notes the end itself, in time.
+        """
         return None
 
     def _note_end(self) -> None:
@@ -226,7 +229,7 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
                 f"{sorted(map(str, state_dict))}. Load what `state_dict()` of a prepared loader returned."
             )
         batches, order = self._batches_in(state), state["order"]
-        restore_beginnings(self.base_dataloader, order)
+        restore_beginnings(self.base_dataloader, order, in_pass=batches > 0)
         if not self.use_stateful_dataloader:
             base_state = None
         elif base_state is not None and not batches:

@@ -23,7 +23,10 @@ from torch.utils.data import (
     DataLoader,
     DistributedSampler,
     IterableDataset,
+    RandomSampler,
     SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
 )
 
 from accelerate.data.samplers import (
@@ -125,25 +128,49 @@ def _is_fixed(loader: "DataLoader[Any]", chain: list[Any]) -> bool:
     return cutting and (type(chain[-1]) is SequentialSampler or told)
 
 
-def restore_beginnings(loader: "DataLoader[Any]", states: Mapping[str, Any]) -> None:
+def restore_beginnings(loader: "DataLoader[Any]", states: Mapping[str, Any], *, in_pass: bool) -> None:
     """Put seed or generator of a loader into the state that a pass began with.
 
-    Warns where the loader has none, or draws its order from something else than at the time.
+    One of torch's samplers may have drawn from the global states then, and from a generator now or the other
+    way round, since it has a generator on several ranks: it goes on with the same order.
+
+    Args:
+        loader: its sampler is changed.
+        states: what the pass began with.
+        in_pass: the pass is to go on in its middle, and not to begin.
+
+    Warns where the order of the pass, or of all later ones, is lost.
     """
+    innermost = sampler_chain(loader)[-1]
     seeds = [link for link in sampler_chain(loader) if isinstance(link, SeedableRandomSampler)]
     generator = None if seeds else own_generator(loader)
+    drawn = isinstance(innermost, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)) and not seeds
     if seeds and "seed" in states:
         for link in seeds:
             link.initial_seed = states["seed"]
-    elif generator is not None and "generator" in states:
+    elif "generator" in states and (drawn or generator is not None):
+        if generator is None:
+            innermost.generator = generator = torch.Generator()
         generator.set_state(states["generator"].cpu())
-    elif "seed" in states or "generator" in states or seeds or generator is not None:
+    elif "torch" in states and drawn and generator is not None:
+        _seed_as_drawn(generator, states, by_seed=isinstance(innermost, RandomSampler))
+    elif "seed" in states or "generator" in states or (in_pass and (seeds or generator is not None)):
         warnings.warn(
             "The order of a data loader was not restored: when its state was saved it was drawn from "
             f"{_source(states)}, now {index_sampler(loader)!r} draws it otherwise. Prepare the loader with "
             "the same sampler and options as at the save.",
             stacklevel=4,
         )
+
+
+def _seed_as_drawn(generator: torch.Generator, states: Mapping[str, Any], *, by_seed: bool) -> None:
+    """Let a generator give what a sampler without one has drawn from the global states."""
+    with shielded(states):
+        torch.empty((), dtype=torch.int64).random_()  # torch draws a seed for workers first
+        if by_seed:
+            generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_().item()))
+        else:
+            generator.set_state(torch.get_rng_state())
 
 
 def _source(states: Mapping[str, Any]) -> str:
