@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from accelerate.data import mail
 from accelerate.data.dispatch import DataLoaderDispatcher
 from accelerate.data.prepare import prepare_data_loader
 from accelerate.data.skip import skip_first_batches
@@ -333,3 +334,61 @@ def one_rank_leaves():
 def test_a_rank_that_leaves_alone_is_named_when_time_is_up(rank_pool):
     with pytest.raises(RankError):
         rank_pool.run(one_rank_leaves, timeout=8)
+
+
+def fails_while_sending(at):
+    rank = PartialState(cpu=True).process_index
+    counted = iter(range(100))
+    original = mail.read_head
+
+    def read_head(row):
+        if next(counted) == at:
+            raise KeyError("a signal")
+        return original(row)
+
+    if rank == 0:
+        mail.read_head = read_head
+    seen = []
+    try:
+        for batch in dispatched(DataLoader(Stream(20), batch_size=2)):
+            seen.append(batch.tolist())
+    except KeyError as error:
+        return error.args, len(seen), gather(torch.ones(1)).tolist()
+    finally:
+        mail.read_head = original
+    return None
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_rank_0_tells_where_it_fails_outside_of_reading(rank_pool, at):
+    mine, other = rank_pool.run(fails_while_sending, at)
+    assert mine[0] == other[0] == ("a signal",)
+    assert mine[2] == other[2] == [1, 1]  # all count the same calls
+    assert mine[1] == at
+
+
+def more_bytes_than_before():
+    given = [{"x": torch.full((size,), size)} for size in (1, 1, 5000, 5000, 3, 3, 90000, 4, 100, 100)]
+    loader = dispatched(DataLoader(Given(given), batch_size=None))
+    return [(len(batch["x"]), int(batch["x"].sum())) for batch in loader]
+
+
+def test_messages_of_any_length(rank_pool):
+    expected = [[1, 5000, 3, 90000, 100], [1, 5000, 3, 4, 100]]
+    results = rank_pool.run(more_bytes_than_before)
+    assert results == [[(size, size * size) for size in sizes] for sizes in expected]
+
+
+def seeded_order(data_seed):
+    torch.manual_seed(PartialState(cpu=True).process_index)
+    loader = DataLoader(range(12), batch_size=2, shuffle=True)
+    loader = dispatched(loader, use_seedable_sampler=True, data_seed=data_seed)
+    return [[batch.tolist() for batch in loader] for _ in range(2)]
+
+
+def test_a_seedable_order_is_that_of_one_process(rank_pool):
+    (alone,) = rank_pool.run(seeded_order, 5, num_ranks=1)
+    mine, other = rank_pool.run(seeded_order, 5)
+    for epoch in range(2):
+        rounds = zip(mine[epoch], other[epoch], strict=True)
+        assert [batch for round_ in rounds for batch in round_] == alone[epoch]

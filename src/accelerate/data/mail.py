@@ -62,6 +62,7 @@ class Mail:
         self._own: Any = None
         self._next_state: Any = None
         self.state: Any = None  # on rank 0, of what is read from, right behind the message that was received
+        self._was_last = False  # on rank 0: no message follows the one that was begun
         self._failure: Exception | None = None
 
     def begin(self) -> None:
@@ -88,12 +89,12 @@ class Mail:
         """Tell the others that rank 0 has failed where it does not read, as by a signal of a dead worker."""
         if not self._is_source:
             return
-        if self._num_ended < self._num_begun and self._end().last:
-            self._count_steps(self._num_begun + 1)
-            return
-        self._failure = error
-        self._begin()
-        self._end()
+        if self._num_ended < self._num_begun:
+            self._end()
+        if not self._was_last:  # otherwise they wait for nothing more
+            self._failure = error
+            self._begin()
+            self._end()
         self._count_steps(self._num_begun + 1)
 
     def _count_steps(self, number: int) -> None:
@@ -117,7 +118,6 @@ class Mail:
 
     def _end(self) -> Head:
         self._wait()
-        self._num_ended += 1
         head = read_head(self._row)
         length = len(self._row)
         self._lengths.append(head.length)
@@ -125,6 +125,7 @@ class Mail:
             rest = torch.empty(head.length - length, dtype=torch.uint8)
             self._scatter(rest, [row[length:] for row in self._whole])()
             self._row = torch.cat([self._row, rest])
+        self._num_ended += 1
         return head
 
     def _content(self, head: Head) -> Any:
@@ -146,6 +147,7 @@ class Mail:
             parcels, self._own, kind = self._for_all(exception_parcel(error)), error, ERROR
         if each is None and kind == BATCH:
             kind = END
+        self._was_last = each is None or kind == ERROR or each.last
         longest = max(parcel.length for parcel in parcels.values())
         rows = {}
         for share, parcel in parcels.items():
