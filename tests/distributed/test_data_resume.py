@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from accelerate import Accelerator, DataLoaderConfiguration
 from accelerate.utils import set_seed
@@ -16,7 +16,8 @@ LENGTH = 47
 
 class Stream(IterableDataset):
     def __iter__(self):
-        return iter(range(LENGTH))
+        info = get_worker_info()
+        return iter(range(LENGTH) if info is None else range(info.id, LENGTH, info.num_workers))
 
 
 def accelerated(config, batch_size, kind, workers=0):
@@ -88,3 +89,24 @@ def test_another_number_of_ranks_goes_on(rank_pool, tmp_path, config, kind, stop
     assert sorted(after[1]) == list(range(LENGTH))
     # One process draws each order from the global random states, several from a generator of the sampler.
     assert after[1] == whole[1] or (config == {} and stopped == 1)
+
+
+def read_dispatched(file, stops):
+    accelerator = Accelerator(cpu=True)
+    loader = accelerator.prepare(DataLoader(Stream(), batch_size=4, num_workers=2))
+    if stops:
+        batches = iter(loader)
+        for _ in range(2):
+            next(batches)
+        torch.save(loader.state_dict(), file)
+    else:
+        loader.load_state_dict(torch.load(file))
+        batches = loader
+    return [index for batch in batches for index in accelerator.gather(batch).tolist()]
+
+
+def test_the_main_process_reads_on_for_another_number_of_ranks(rank_pool, tmp_path):
+    following = rank_pool.run(read_dispatched, tmp_path / "state", True, num_ranks=1)[0]
+    resumed = rank_pool.run(read_dispatched, tmp_path / "state", False, num_ranks=2)[0]
+    assert resumed[:-8] == following[: len(resumed) - 8]
+    assert len(following) == LENGTH - 8 <= len(resumed)

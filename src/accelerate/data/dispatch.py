@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from accelerate.data import stateful
 from accelerate.data.loader import PreparedLoader, mover
@@ -155,8 +155,8 @@ class DataLoaderDispatcher(PreparedLoader):
 
     def _unit(self) -> tuple[str | None, int]:
         size = self.total_batch_size
-        if self.num_workers and not hasattr(self.dataset, "__getitem__"):
-            return None, 1
+        if self.num_workers and isinstance(self.dataset, IterableDataset):
+            return f"batches of {self.num_workers} workers", self._batches_per_round()
         return ("samples", size) if size else ("batches", self._batches_per_round())
 
     def _mover(self) -> Callable[[Any], Any] | None:

@@ -96,20 +96,34 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
         try:
             seen, batches = self._start()
             last, move = self._known_end(), self._mover()
-            batch = next(batches, _END)
-            while batch is not _END:
+            for batch in self._one_ahead(batches) if last is None else batches:
                 seen += 1
-                upcoming = next(batches, _END) if last is None else None
-                if upcoming is _END or seen == last:
+                if seen == last:
                     self._note_end()
                 progress.batches = seen
                 yield batch if move is None else move(batch)
-                batch = next(batches, _END) if last is not None else upcoming
             progress.finish()
         finally:
             if self._pass == this_pass:  # otherwise a later pass over this loader is on
                 progress.leave()
                 self.end()
+
+    def _one_ahead(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Read one batch ahead, to note the end in time; a failure comes behind the batch before it."""
+        batch = next(batches, _END)
+        while batch is not _END:
+            failure: Exception | None = None
+            upcoming = _END
+            try:
+                upcoming = next(batches, _END)
+            except Exception as error:
+                failure = error
+            if upcoming is _END and failure is None:
+                self._note_end()
+            yield batch
+            if failure is not None:
+                raise failure
+            batch = upcoming
 
     def _start(self) -> tuple[int, Iterator[Any]]:
         """Begin a pass; return how many of its batches are left out, and an iterator over the others."""

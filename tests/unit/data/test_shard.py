@@ -434,3 +434,15 @@ def test_copies_read_the_same(duplicate):
     batches = read(loader)
     generator.set_state(state)
     assert read(twin) == batches
+
+
+def test_a_failure_comes_behind_the_batch_before_it():
+    loader = DataLoaderShard([0, 1, None], batch_size=1, collate_fn=lambda items: items[0] + 1, num_workers=1)
+    seen = []
+    batches = iter(loader)
+    seen += [next(batches), next(batches)]
+    assert not loader.end_of_dataloader
+    with pytest.raises(TypeError):
+        next(batches)
+    assert seen == [1, 2]
+    assert accumulation.active_loader is None
