@@ -1,6 +1,7 @@
 """Rank 0 reads for all: every shape of batch arrives, every exception is raised everywhere, nothing hangs."""
 
 import dataclasses
+import time
 from collections import UserDict, defaultdict, namedtuple
 
 import pytest
@@ -15,6 +16,7 @@ from accelerate.data.prepare import prepare_data_loader
 from accelerate.data.skip import skip_first_batches
 from accelerate.runtime.accumulation import accumulation
 from accelerate.runtime.collectives import gather
+from accelerate.runtime.header import GlooChannel
 from accelerate.state import PartialState
 from tests.support.rank_pool import RankError
 
@@ -392,3 +394,39 @@ def test_a_seedable_order_is_that_of_one_process(rank_pool):
     for epoch in range(2):
         rounds = zip(mine[epoch], other[epoch], strict=True)
         assert [batch for round_ in rounds for batch in round_] == alone[epoch]
+
+
+def without_headers():
+    original = GlooChannel.gloo
+    GlooChannel.gloo = None
+    try:
+        return [batch.tolist() for batch in dispatched(DataLoader(Stream(10), batch_size=4))]
+    finally:
+        GlooChannel.gloo = original
+
+
+def test_the_default_group_carries_where_there_is_no_other(rank_pool):
+    assert rank_pool.run(without_headers) == [[[0, 1, 2, 3], [8]], [[4, 5, 6, 7], [9]]]
+
+
+class Slow(IterableDataset):
+    def __iter__(self):
+        for index in range(6):
+            time.sleep(0.1)
+            yield index
+
+
+def overlap():
+    loader = dispatched(DataLoader(Slow(), batch_size=1, num_workers=1))
+    waits = []
+    start = time.monotonic()
+    for _ in loader:
+        waits.append(time.monotonic() - start)
+        time.sleep(0.3)
+        start = time.monotonic()
+    return waits[1:]
+
+
+def test_the_next_batch_is_read_and_sent_while_one_is_used(rank_pool):
+    for waits in rank_pool.run(overlap):
+        assert max(waits) < 0.15

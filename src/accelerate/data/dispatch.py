@@ -179,7 +179,7 @@ class DataLoaderDispatcher(PreparedLoader):
         rounds = self._rounds(skip, place) if ranks.rank == 0 else iter(())
         if ranks.size == 1:
             return self._own(rounds)
-        ranks.numbers_of_all(f"begin of a pass over a dispatched loader, {skip} batches left out", [])
+        ranks.numbers_of_all(f"begin of a pass over a dispatched loader, {skip} batches left out", [skip])
         return self._received(ranks, rounds)
 
     def _own(self, rounds: Iterator[Round]) -> Iterator[Any]:
