@@ -120,11 +120,11 @@ class Mail:
         self._wait()
         head = read_head(self._row)
         length = len(self._row)
-        self._lengths.append(head.length)
         if head.length > length:
             rest = torch.empty(head.length - length, dtype=torch.uint8)
             self._scatter(rest, [row[length:] for row in self._whole])()
             self._row = torch.cat([self._row, rest])
+        self._lengths.append(head.length)
         self._num_ended += 1
         return head
 

@@ -309,10 +309,10 @@ def _shard(request: _Request, base: "DataLoader[Any]") -> DataLoaderShard:
 _CASES: tuple[tuple[Callable[[_Request], bool], Callable[[_Request], PreparedLoader]], ...] = (
     (lambda request: not isinstance(request.loader, DataLoader), _refuse_other_kinds),
     (lambda request: request.split_batches and not _splits_evenly(request), _refuse_uneven_split),
+    (lambda request: request.num_processes > 1 and _is_sharded(request.loader), _refuse_sharded_twice),
     (lambda request: request.dispatch_batches, _dispatched),
     (lambda request: request.num_processes == 1, _all_batches),
     (lambda request: isinstance(request.loader.dataset, IterableDataset), _own_part),
-    (lambda request: _is_sharded(request.loader), _refuse_sharded_twice),
     (lambda request: True, _own_batches),
 )
 

@@ -22,7 +22,7 @@ __all__ = ["DataLoaderShard"]
 
 
 class DataLoaderShard(PreparedLoader):
-    """Iterate the batches of this rank, moved to its device, one batch ahead so that the end is known.
+    """Iterate the batches of this rank, moved to its device; see [Note: the end] in loader.py.
 
     Every rank iterates its own shard. At the start of a pass the ranks agree on the random state that
     `rng_types` names (a collective, where there are several ranks) and the loader becomes the active one of
@@ -31,7 +31,7 @@ class DataLoaderShard(PreparedLoader):
 
     `iteration` counts the passes that were read to their end. At each start, samplers, batch samplers
     and datasets that have a `set_epoch` are told it, except those whose `epoch` was changed by somebody
-    else in the meantime: a user's own calls win.
+    else in the meantime: a user's own calls win. `state_dict` tells where the loader stands.
 
     Args:
         dataset: as for `torch.utils.data.DataLoader`.
