@@ -102,6 +102,16 @@ class IterableDatasetShard(IterableDataset[Any]):
         """Items of this rank in a full round."""
         return max(1, self.batch_size // self.num_processes) if self.split_batches else self.batch_size
 
+    @property
+    def epoch(self) -> int:
+        """The epoch whose order the next pass shows: the dataset's, where it has one."""
+        told: int | None = getattr(self.dataset, "epoch", None)
+        return self._epoch if told is None else told
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose order the next pass shows."""
         self.epoch = epoch

@@ -94,6 +94,12 @@ def test_attributes_and_epochs_are_the_datasets():
     assert (shard.epoch, shard.dataset.epoch, shard.length) == (3, 3, 4)
     with pytest.raises(AttributeError):
         shard.nothing  # noqa: B018
+    loader = prepare_data_loader(DataLoader(Epochs(4), batch_size=2), num_processes=2, process_index=0)
+    list(loader), list(loader)
+    assert loader.dataset.dataset.epoch == 1
+    loader.dataset.dataset.set_epoch(7)  # a user's own call wins
+    list(loader)
+    assert loader.dataset.dataset.epoch == 7
 
 
 def test_a_generator_is_seeded_with_the_epoch():
