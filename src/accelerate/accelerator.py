@@ -54,7 +54,7 @@ from accelerate.state import (
 from accelerate.strategies.select import select as select_strategy
 from accelerate.training import lomo
 from accelerate.training.item_mean import ItemMean
-from accelerate.training.metrics import truncate, truncate_full
+from accelerate.training.metrics import gather_real_rows, truncate, truncate_full
 from accelerate.training.placement import rank_along, refuse_axis
 from accelerate.training.preparing import Preparing
 from accelerate.training.profiling import recorded
@@ -759,8 +759,11 @@ class Accelerator(Preparing, ProcessHelpers):
         leaves = [] if use_gather_object else flatten(input_data)[0]
         # A rank whose list is empty must take the same way as one that has objects in it.
         as_objects = not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves)
-        gathered = (collectives.gather_object if as_objects else collectives.gather)(input_data)
         loader = accumulation.active_loader
+        real_rows = getattr(loader, "real_rows", None)
+        if real_rows is not None and self.use_distributed:
+            return gather_real_rows(input_data, real_rows, as_objects)
+        gathered = (collectives.gather_object if as_objects else collectives.gather)(input_data)
         if loader is None or not loader.end_of_dataloader:
             return gathered
         if loader.remainder < 0:

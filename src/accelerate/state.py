@@ -362,6 +362,11 @@ def gradient_state() -> GradientState:
     return GradientState()
 
 
+def partial_state() -> PartialState:
+    """Return the public view of the current run, for wrappers that offer it as an attribute."""
+    return PartialState()
+
+
 def accelerator_state() -> AcceleratorState:
     """Return the public view of the training state, for wrappers that offer it as an attribute."""
     return AcceleratorState()

@@ -97,3 +97,10 @@ def test_the_tests_on_the_page_about_testing(tmp_path: Path) -> None:
     passed = re.search(r"(\d+) passed", ended.stdout)
     assert passed is not None
     assert int(passed[1]) >= 3  # those that need no accelerator and no package
+
+
+def test_the_page_on_data_runs_as_it_stands(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = "\n".join(code for page, code in blocks("python") if page == "data.md")
+    exec(compile(program, "data.md", "exec"), {})
+    assert (tmp_path / "stopped" / "dl_state_dict.bin").exists()

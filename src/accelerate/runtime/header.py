@@ -77,6 +77,11 @@ class Channel:
     def leave(self) -> None:
         """End the call that this rank is in."""
 
+    @property
+    def gloo(self) -> Any:
+        """A gloo group of these ranks that nobody else sends over; None where there is none."""
+        return None
+
     def absence(self, error: RuntimeError) -> Exception | None:
         """Return what to raise when a call has failed with `error`; None when that was not the connection."""
         return None
@@ -153,7 +158,8 @@ class GlooChannel(Channel):
         self._history.append((self.number, call.operation, site))
         if self._gloo is None and not self._mute:
             self._connect_late()
-        told = not self._mute and (self._always or self.number <= FIRST or self.number % FIRST == 0)
+        due = self._always or self.number <= FIRST or self.number % FIRST == 0
+        told = due and not self._mute and not call.silent
         if told:
             self._compare(call, site)
         if call.problem is not None:
@@ -163,6 +169,11 @@ class GlooChannel(Channel):
     def leave(self) -> None:
         """End the call that this rank is in."""
         self._board.leave()
+
+    @property
+    def gloo(self) -> Any:
+        """The group that headers go over, once connected; None where gloo does not connect the ranks."""
+        return None if self._mute else self._gloo
 
     def absence(self, error: RuntimeError) -> Exception | None:
         """Return an error that says where every rank is, if `error` comes from the connection."""
