@@ -3,16 +3,17 @@
 A class whose record lists attributes of instances needs a row, unless all of them are on the class.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 from accelerate.accelerator import Accelerator
 from accelerate.data_loader import (
     BatchSamplerShard,
     DataLoaderAdapter,
+    IterableDatasetShard,
     SeedableRandomSampler,
     SkipBatchSampler,
     SkipDataLoader,
@@ -21,6 +22,13 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils.operations import ConvertOutputsToFp32
 
 DATA = range(8)
+
+
+class Stream(IterableDataset[int]):
+    """The same items, without a length."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(DATA)
 
 
 def _batches() -> BatchSampler:
@@ -54,11 +62,17 @@ def _loader() -> Any:
     return _accelerator().prepare(DataLoader(DATA, batch_size=2))
 
 
+def _dispatcher() -> Any:
+    return _accelerator().prepare(DataLoader(Stream(), batch_size=2))
+
+
 EXAMPLES: Mapping[str, Callable[[], Any]] = {
     "accelerate.accelerator.Accelerator": _accelerator,
     "accelerate.data_loader.BatchSamplerShard": lambda: BatchSamplerShard(_batches()),
     "accelerate.data_loader.DataLoaderAdapter": lambda: DataLoaderAdapter(DATA),
+    "accelerate.data_loader.DataLoaderDispatcher": _dispatcher,
     "accelerate.data_loader.DataLoaderShard": _loader,
+    "accelerate.data_loader.IterableDatasetShard": lambda: IterableDatasetShard(Stream(), batch_size=2),
     "accelerate.data_loader.SeedableRandomSampler": lambda: SeedableRandomSampler(DATA),
     "accelerate.data_loader.SkipBatchSampler": lambda: SkipBatchSampler(_batches()),
     "accelerate.data_loader.SkipDataLoader": lambda: SkipDataLoader(DATA),

@@ -12,19 +12,6 @@ __all__ = ["LATER"]
 LATER: Mapping[str, Sequence[str]] = {
     # State, operations, the facade and the test helpers.
     "core": [
-        "accelerate.accelerator.Accelerator.context_parallel_rank",
-        "accelerate.accelerator.Accelerator.data_parallel_rank",
-        "accelerate.accelerator.Accelerator.data_parallel_shard_rank",
-        "accelerate.accelerator.Accelerator.has_lomo_optimizer",
-        "accelerate.accelerator.Accelerator.is_composable_parallelism_enabled",
-        "accelerate.accelerator.Accelerator.lomo_backward",
-        "accelerate.accelerator.Accelerator.maybe_context_parallel",
-        "accelerate.accelerator.Accelerator.parallelism_config",
-        "accelerate.accelerator.Accelerator.pipeline_parallel_rank",
-        "accelerate.accelerator.Accelerator.tensor_parallel_rank",
-        "accelerate.accelerator.Accelerator.torch_device_mesh",
-        "accelerate.commands.test",
-        "accelerate.optimizer.patch_optimizer_step",
         "accelerate.utils.memory.find_executable_batch_size",
         "accelerate.utils.memory.should_reduce_batch_size",
         "accelerate.utils.modeling.get_grad_scaler",
@@ -36,15 +23,6 @@ LATER: Mapping[str, Sequence[str]] = {
         "accelerate.utils.operations.gather_tensor_shape",
         "accelerate.utils.operations.is_torch_xpu_tensor",
         "accelerate.utils.operations.pad_input_tensors",
-    ],
-    "data loading": [
-        "accelerate.data_loader.DataLoaderAdapter.adjust_state_dict_for_prefetch",
-        "accelerate.data_loader.DataLoaderAdapter.dl_state_dict",
-        "accelerate.data_loader.DataLoaderAdapter.load_state_dict",
-        "accelerate.data_loader.DataLoaderAdapter.state_dict",
-        "accelerate.data_loader.DataLoaderDispatcher",
-        "accelerate.data_loader.DataLoaderShard.adjust_state_dict_for_prefetch",
-        "accelerate.data_loader.IterableDatasetShard",
     ],
     "launch and config": [
         "accelerate.commands.config",
@@ -123,7 +101,6 @@ LATER: Mapping[str, Sequence[str]] = {
     "DeepSpeed": [
         "accelerate.accelerator.Accelerator.deepspeed_config",
         "accelerate.accelerator.Accelerator.deepspeed_engine_wrapped",
-        "accelerate.accelerator.Accelerator.deepspeed_ulysses_dl_adapter",
         "accelerate.commands.launch.deepspeed_launcher",
         "accelerate.state.AcceleratorState.get_deepspeed_plugin",
         "accelerate.state.AcceleratorState.select_deepspeed_plugin",
@@ -145,14 +122,6 @@ LATER: Mapping[str, Sequence[str]] = {
         "accelerate.utils.megatron_lm",
     ],
     "fp8": [
-        "accelerate.accelerator.Accelerator.ao_recipe_handler",
-        "accelerate.accelerator.Accelerator.delayed_fp8_autocast",
-        "accelerate.accelerator.Accelerator.fp8_backend",
-        "accelerate.accelerator.Accelerator.fp8_enabled",
-        "accelerate.accelerator.Accelerator.fp8_recipe_handler",
-        "accelerate.accelerator.Accelerator.has_fp8_handler",
-        "accelerate.accelerator.Accelerator.msamp_recipe_handler",
-        "accelerate.accelerator.Accelerator.te_recipe_handler",
         "accelerate.utils.ao",
         "accelerate.utils.dataclasses.AORecipeKwargs",
         "accelerate.utils.dataclasses.AmaxComputeAlgorithm",
