@@ -4,7 +4,8 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from accelerate.commands.utils import (
@@ -16,11 +17,14 @@ from accelerate.commands.utils import (
     typed_options,
 )
 from accelerate.compat import env
-from accelerate.errors import ConfigurationError, LaunchError
+from accelerate.errors import ConfigurationError, LaunchError, listing
+from accelerate.launching.base import Launcher
+from accelerate.launching.explain import explain
 from accelerate.launching.machine import look
 from accelerate.launching.plan import resolve
 from accelerate.launching.select import select
 from accelerate.launching.simple import SimpleLauncher
+from accelerate.options.config_file import ConfigFile, default_config_file, read
 from accelerate.options.field import options
 from accelerate.options.launch import LaunchPlan
 
@@ -59,19 +63,20 @@ def launch_command(args: argparse.Namespace) -> None:
         args: what `launch_command_parser().parse_args()` gave; values that were set on it by hand count too.
 
     Raises:
-        ConfigurationError: the arguments contradict each other or the machine, or there is no script.
+        ConfigurationError: the arguments or the configuration file contradict each other or the machine, or
+            there is no script; the message has all that is wrong.
         subprocess.CalledProcessError: the script failed; `returncode` is its exit status. With `--quiet`
             this ends the program with that status instead (SystemExit).
     """
-    plan = _plan(args)
-    launcher = select(plan)
-    launcher.validate(plan)
-    status = launcher.run(plan)
+    decided = _decide(args)
+    if decided.explained(args):
+        return
+    status = decided.launcher.run(decided.checked())
     if status == 0:
         return
-    if plan.quiet:
+    if decided.plan.quiet:
         sys.exit(status)
-    raise subprocess.CalledProcessError(status, launcher.command(plan))
+    raise subprocess.CalledProcessError(status, decided.launcher.command(decided.plan))
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "accelerate-launch") -> int:
@@ -83,11 +88,12 @@ def main(arguments: Sequence[str] | None = None, prog: str = "accelerate-launch"
     parser = launch_command_parser()
     parser.prog = prog
     parser.usage = f"{prog} [options] training_script [arguments of the script]"
-    args = parser.parse_args(arguments)
+    args = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     try:
-        plan = _plan(args)
-        launcher = select(plan)
-        launcher.validate(plan)
+        decided = _decide(args)
+        if decided.explained(args):
+            return 0
+        plan, launcher = decided.checked(), decided.launcher
         _tell_defaults(plan)
         if not is_console_script():
             return launcher.run(plan)
@@ -105,9 +111,73 @@ def main(arguments: Sequence[str] | None = None, prog: str = "accelerate-launch"
         return _INTERRUPTED
 
 
-def _plan(args: argparse.Namespace) -> LaunchPlan:
+@dataclass(frozen=True, kw_only=True)
+class _Decided:
+    """A launch that is decided and not started.
+
+    Attributes:
+        plan: what is launched.
+        launcher: what starts it.
+        problems: all that speaks against starting it.
+        warnings: what was asked for and has no effect.
+        file: the configuration file that was read.
+    """
+
+    plan: LaunchPlan
+    launcher: Launcher
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
+    file: str | None
+
+    def checked(self) -> LaunchPlan:
+        """Return the plan, after the warnings; a ConfigurationError lists all problems."""
+        if self.problems:
+            raise ConfigurationError(listing(self.problems))
+        if not self.plan.quiet:
+            for warning in self.warnings:
+                print(f"accelerate launch: {warning}", file=sys.stderr)
+        return self.plan
+
+    def explained(self, args: argparse.Namespace) -> bool:
+        """Show the launch, if that is all that `args` ask for; its problems come after it, as an error."""
+        if not getattr(args, "explain", None):
+            return False
+        from accelerate.commands.explain import show
+
+        show(explain(self.plan, self.launcher, self.file), self.warnings)
+        if self.problems:
+            raise ConfigurationError(listing(self.problems))
+        return True
+
+
+def _decide(args: argparse.Namespace) -> _Decided:
     environ = env.snapshot()
-    return resolve(typed_options(args, options(LaunchPlan)), look(environ), environ)
+    file = _file(args, environ)
+    typed = typed_options(args, options(LaunchPlan))
+    resolution = resolve(typed, look(environ), environ, file)
+    launcher = select(resolution.plan)
+    return _Decided(
+        plan=resolution.plan,
+        launcher=launcher,
+        problems=(*resolution.problems, *launcher.problems(resolution.plan)),
+        warnings=resolution.warnings,
+        file=None if file is None else file.path,
+    )
+
+
+def _file(args: argparse.Namespace, environ: Mapping[str, str]) -> ConfigFile | None:
+    """Return the configuration file that was asked for, else the default one if there is one.
+
+    `--cpu` without a file is asked for by those who try something out: what was configured for the machine's
+    accelerators is no part of that.
+    """
+    asked: str | None = getattr(args, "config_file", None)
+    if asked is not None:
+        return read(asked)
+    default = default_config_file(environ)
+    if getattr(args, "cpu", False) or not default.is_file():
+        return None
+    return read(default)
 
 
 def _tell_defaults(plan: LaunchPlan) -> None:

@@ -9,7 +9,6 @@ import sys
 from typing import ClassVar
 
 from accelerate.compat import env
-from accelerate.errors import ConfigurationError
 from accelerate.launching.base import Launcher
 from accelerate.launching.command import script_command
 from accelerate.options.launch import LaunchPlan
@@ -26,14 +25,15 @@ class ElasticLauncher(Launcher):
         """Return whether the plan is about ranks that need to find each other."""
         return plan.distributed
 
-    def validate(self, plan: LaunchPlan) -> None:
-        """Check the script, and that rank 0 can listen at the address that was asked for."""
-        super().validate(plan)
-        if plan.main_process_ip is not None and not _is_here(plan.main_process_ip):
-            raise ConfigurationError(
+    def problems(self, plan: LaunchPlan) -> list[str]:
+        """Return what is wrong with the script, or with the address at which rank 0 is to listen."""
+        found = super().problems(plan)
+        if plan.num_machines == 1 and plan.main_process_ip is not None and not _is_here(plan.main_process_ip):
+            found.append(
                 f"--main_process_ip {plan.main_process_ip}: with one machine this must be an address of this "
                 "machine; leave it out"
             )
+        return found
 
     def command(self, plan: LaunchPlan) -> list[str]:
         """Return the argument list of a rank. Python does not buffer: nothing is lost when a rank dies."""

@@ -21,6 +21,7 @@ def make(**values: object) -> LaunchPlan:
         "num_machines": 1,
         "num_cpu_threads_per_process": 2,
         "mixed_precision": "no",
+        "dynamo_backend": "no",
     }
     return LaunchPlan(**{**fixed, **values})
 
