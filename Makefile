@@ -4,6 +4,7 @@
 #   make test    everything that must pass: lint, types and all tests
 #   make check   lint, types and the architecture tests: seconds, no distributed run
 #   make test-core test-data test-checkpoint test-launch    the tests of one subject
+#   make golden  write the kept plans of launches anew, to be reviewed
 #   make format  let ruff rewrite the layout
 #   make clean   remove the virtual environment and caches
 
@@ -22,7 +23,11 @@ DATA := $(wildcard tests/unit/data tests/*/test_data*.py)
 CHECKPOINT := $(wildcard tests/unit/checkpoint tests/*/test_checkpoint*.py)
 LAUNCH := $(wildcard tests/unit/launching tests/unit/commands tests/*/test_launch*.py)
 
-.PHONY: demo test check lint format clean test-core test-data test-checkpoint test-launch
+# The plans of launches that are kept as text: look at the difference before it is committed.
+golden: $(VENV)/.installed-test
+	$(BIN)/python -m tests.golden.plan_text
+
+.PHONY: demo test check lint format golden clean test-core test-data test-checkpoint test-launch
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo

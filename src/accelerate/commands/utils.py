@@ -18,6 +18,7 @@ __all__ = [
     "ADDITIONS",
     "CustomArgumentGroup",
     "CustomArgumentParser",
+    "HelpFormatter",
     "add_options",
     "end_quietly_on_interrupt",
     "is_console_script",
@@ -116,7 +117,7 @@ class _StoreTrueAction(_StoreConstAction):
         super().__init__(option_strings, dest, True, default=default, required=required, help=help)
 
 
-class _HelpFormatter(argparse.HelpFormatter):
+class HelpFormatter(argparse.HelpFormatter):
     """Shows one spelling of each flag."""
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
@@ -154,7 +155,7 @@ class CustomArgumentParser(argparse.ArgumentParser):
     """
 
     def __init__(self, *args: Any, remembers: bool = False, **kwargs: Any) -> None:
-        kwargs.setdefault("formatter_class", _HelpFormatter)
+        kwargs.setdefault("formatter_class", HelpFormatter)
         super().__init__(*args, **kwargs)
         self.remembers = remembers
         _register(self)

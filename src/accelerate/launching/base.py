@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from accelerate.compat import env
 from accelerate.errors import ConfigurationError, listing
-from accelerate.launching.command import inherited, script_command, script_environment
+from accelerate.launching.command import inherited, path_with, script_command, script_environment
 from accelerate.launching.target import check_target
 from accelerate.launching.unsupported import find_unsupported
 from accelerate.options.launch import LaunchPlan
@@ -63,7 +63,11 @@ class Launcher(abc.ABC):
 
     def full_environ(self, plan: LaunchPlan) -> dict[str, str]:
         """Return the whole environment of the processes: the caller's, cleaned, and the launch's own."""
-        return inherited(env.snapshot()) | self.environ(plan)
+        full = inherited(env.snapshot()) | self.environ(plan)
+        if plan.use_deepspeed:
+            # DeepSpeed starts Python where modules beside the script are not found otherwise.
+            full["PYTHONPATH"] = path_with(full.get("PYTHONPATH"), ".")
+        return full
 
 
 def exit_status(return_code: int) -> int:

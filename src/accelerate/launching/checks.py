@@ -62,7 +62,9 @@ def usable_gpus(gpu_ids: str | None, machine: Machine) -> int:
 
 def find_problems(plan: LaunchPlan, given: Given, machine: Machine) -> list[str]:
     """Return every contradiction, in itself or with the machine, as a line that says the way out."""
-    return [problem for check in _CHECKS for problem in check(plan, given, machine)]
+    # A job on SageMaker has nothing to do with the devices and addresses of this machine.
+    checks = (_values, _exclusive) if given.file.on_sagemaker else _CHECKS
+    return [problem for check in checks for problem in check(plan, given, machine)]
 
 
 def find_warnings(plan: LaunchPlan, given: Given) -> list[str]:

@@ -1,5 +1,6 @@
 """What is started: argument list and environment of a script, as values. Called by every launcher."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 from accelerate.options.field import options
@@ -17,6 +18,7 @@ __all__ = [
     "inherited",
     "megatron_environment",
     "parallelism_environment",
+    "path_with",
     "script_command",
     "script_environment",
     "tpu_environment",
@@ -147,6 +149,11 @@ def _texts(plan: LaunchPlan, group: type) -> dict[str, str]:
         for info in options(group)
         if info.env is not None and (value := getattr(plan, info.name)) is not None
     }
+
+
+def path_with(path: str | None, folder: str) -> str:
+    """Return a list of folders, as PYTHONPATH has it, with one more at its end, made absolute."""
+    return os.pathsep.join([*([path] if path else []), os.path.abspath(folder)])
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:

@@ -86,7 +86,7 @@ def _source(plan: LaunchPlan, name: str, file: str | None) -> str:
 def _shown(name: str, value: Any) -> str:
     if name in _SECRET and value is not None:
         return "(hidden)"
-    if value is None:
+    if value is None or value == ():
         return "no" if name in _OFF else "-"
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -128,7 +128,8 @@ class _Decisions:
     def _decide_paradigm(self) -> None:
         """Let the file's distributed type choose, unless something that was typed does."""
         kind = self._given.file.distributed_type
-        if kind is not None and not any(self._typed(name) for name in _PARADIGMS):
+        on_sagemaker = self._given.file.on_sagemaker
+        if kind is not None and not on_sagemaker and not any(self._typed(name) for name in _PARADIGMS):
             name = _PARADIGM_OF_TYPE.get(kind, "multi_gpu")
             if name is not None and not (name == "multi_gpu" and self._typed("cpu")):
                 self._set(name, True, "file")
@@ -148,6 +149,9 @@ class _Decisions:
 
     def _decide_processes(self) -> None:
         """Decide num_processes, multi_gpu and cpu from what the machine has."""
+        if self._given.file.on_sagemaker:
+            self._set("num_processes", 1, "default")  # SageMaker counts machines
+            return
         asked: int | None = self._values.get("num_processes")
         if asked is not None and asked > 1 and self._is_single_by_file():
             self.notes.append(

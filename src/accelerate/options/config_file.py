@@ -115,6 +115,11 @@ class ConfigFile:
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    @property
+    def on_sagemaker(self) -> bool:
+        """Whether the run is a job on Amazon SageMaker."""
+        return self.compute_environment == ComputeEnvironment.AMAZON_SAGEMAKER.value
+
 
 def default_config_file(environ: Mapping[str, str]) -> Path:
     """Return where the default configuration file is, whether it exists or not."""
