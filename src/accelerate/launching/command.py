@@ -109,7 +109,8 @@ def megatron_environment(plan: LaunchPlan) -> dict[str, str]:
 
 def parallelism_environment(plan: LaunchPlan) -> dict[str, str]:
     """Return the variables about the axes; those of context and sequence parallelism where they are used."""
-    texts = _texts(plan, ParallelismLaunch)
+    # Where it is open the interface says so, and its reader expects the word.
+    texts = {"PARALLELISM_CONFIG_SP_SEQ_LENGTH": "None"} | _texts(plan, ParallelismLaunch)
     unused: tuple[str, ...] = (
         () if plan.parallelism_config_cp_size > 1 else ("PARALLELISM_CONFIG_CP_COMM_STRATEGY",)
     )
