@@ -1,4 +1,4 @@
-"""Record the environment that `accelerate launch` gives a script, for tests/unit/launching/test_environment.py.
+"""Record the environment that `accelerate launch` gives a script: tests/unit/launching/test_environment.py.
 
 Run with the Python of an environment that has the library to record, on a machine without accelerators:
 `python tests/reference/record_launch.py tests/reference/data/launch.json`. Only the command line is used.

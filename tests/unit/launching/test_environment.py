@@ -1,4 +1,4 @@
-"""The environment of a launch is that of accelerate 1.15.0: tests/reference/data/launch.json, recorded there."""
+"""The environment of a launch is that of accelerate 1.15.0, as tests/reference recorded it."""
 
 import json
 import shlex
