@@ -22,6 +22,8 @@ def show(explanation: Explanation, warnings: Sequence[str] = ()) -> None:
     """
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     console = Console(file=sys.stdout, width=width, highlight=False)
+    if explanation.file is not None:
+        print(f"Configuration file: {explanation.file}\n")
     table = Table(
         "Option", "Value", "Source", title=f"Launcher: {explanation.launcher}", title_justify="left"
     )

@@ -37,12 +37,14 @@ class Explanation:
 
     Attributes:
         launcher: name of the launcher.
+        file: the configuration file that was read, or None.
         rows: the values that have an effect.
         command: argument list of each process.
         environ: the variables that are added to the caller's environment.
     """
 
     launcher: str
+    file: str | None
     rows: Sequence[Row]
     command: Sequence[str]
     environ: dict[str, str]
@@ -68,19 +70,18 @@ def explain(plan: LaunchPlan, launcher: Launcher, file: str | None = None) -> Ex
         Row(
             option=info.flags[0] if len(info.flags) == 1 else next(f for f in info.flags if f[:2] == "--"),
             value=_shown(info.name, getattr(plan, info.name)),
-            source=_source(plan, info.name, file),
+            source=plan.sources.get(info.name, "default"),
         )
         for info in options(LaunchPlan)
         if info.flags and info.name not in _ASIDE and is_effective(plan, info.name)
     ]
     return Explanation(
-        launcher=launcher.name, rows=rows, command=launcher.command(plan), environ=launcher.environ(plan)
+        launcher=launcher.name,
+        file=file,
+        rows=rows,
+        command=launcher.command(plan),
+        environ=launcher.environ(plan),
     )
-
-
-def _source(plan: LaunchPlan, name: str, file: str | None) -> str:
-    source = plan.sources.get(name, "default")
-    return f"file {file}" if source == "file" and file is not None else source
 
 
 def _shown(name: str, value: Any) -> str:

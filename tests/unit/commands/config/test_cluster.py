@@ -1,4 +1,4 @@
-"""The decision tree, with answers by question. tests/unit/commands/config/test_on_screen.py is about the screen."""
+"""The decision tree, with answers by question. test_on_screen.py is about the screen."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -68,8 +68,8 @@ def test_two_machines_count_twice() -> None:
 
 
 def test_mpirun() -> None:
-    made, _ = config(kind_of_machine="multi-CPU", mpirun=True)
-    assert made.mpirun_config == {"mpirun_hostfile": "True"} or made.mpirun_config is not None
+    made, _ = config(kind_of_machine="multi-CPU", processes_with_mpirun=True, for_mpirun="hosts")
+    assert made.mpirun_config == {"mpirun_hostfile": "hosts"}
 
 
 def test_fsdp1() -> None:
@@ -93,14 +93,14 @@ def test_fsdp1() -> None:
 
 
 def test_axes_of_parallelism() -> None:
-    made, _ = config(Use_FSDP=True, Combine_axes=True, context_parallelism=2, exchanged="alltoall")
+    made, _ = config(Use_FSDP=True, Combine_axes=True, axis_of_context_parallelism=2, exchanged="alltoall")
     assert made.parallelism_config is not None
     assert made.parallelism_config["parallelism_config_cp_size"] == 2
     assert made.parallelism_config["parallelism_config_cp_comm_strategy"] == "alltoall"
 
 
 def test_deepspeed_with_its_own_file_asks_for_no_precision() -> None:
-    made, asked = config(Use_DeepSpeed=True, JSON_file=True, Path_of_DeepSpeed="zero.json")
+    made, asked = config(Use_DeepSpeed=True, Is_there_a_JSON=True, Path_of_DeepSpeed="zero.json")
     assert made.deepspeed_config == {"deepspeed_config_file": "zero.json", "zero3_init_flag": False}
     assert made.mixed_precision is None
     assert "Which precision?" not in asked
@@ -114,7 +114,7 @@ def test_deepspeed_on_several_machines() -> None:
         list_of_machines="hosts",
         Leave_machines=True,
         Machines_and_slots_to_leave="a:0",
-        mixture=True,
+        Has_the_model=True,
         Class_names_of_the_mixture="Moe",
     )
     assert made.deepspeed_config is not None
@@ -128,17 +128,17 @@ def test_deepspeed_on_several_machines() -> None:
 
 
 def test_megatron() -> None:
-    made, _ = config(Megatron=True, tensor_parallelism=2, pipeline_parallelism=2, micro_batches=4)
+    made, _ = config(Megatron=True, tensor_parallelism=2, pipeline_parallelism=2, batches_to_a_step=4)
     assert made.distributed_type.value == "MEGATRON_LM"
     assert made.megatron_lm_config == {
         "megatron_lm_gradient_clipping": 1.0,
-        "megatron_lm_num_micro_batches": None,
+        "megatron_lm_num_micro_batches": 4,
         "megatron_lm_pp_degree": 2,
         "megatron_lm_recompute_activations": True,
         "megatron_lm_sequence_parallelism": True,
         "megatron_lm_tp_degree": 2,
         "megatron_lm_use_distributed_optimizer": True,
-    } | {"megatron_lm_num_micro_batches": made.megatron_lm_config["megatron_lm_num_micro_batches"]}
+    }
 
 
 @pytest.mark.parametrize(
@@ -171,13 +171,14 @@ def test_fp8(backend: str, keys: set[str]) -> None:
 def test_a_pod() -> None:
     made, _ = config(
         kind_of_machine="TPU",
-        TPU_pod__several=True,
+        Is_this_a_TPU_pod=True,
         Name_of_the_TPU="pod",
         Zone_of="z",
         Which_precision="bf16",
+        Shall_float_be=True,
     )
-    assert made.distributed_type.value == "XLA"
-    assert made.main_training_function == "main"
+    assert (made.distributed_type.value, made.main_training_function) == ("XLA", "main")
+    assert (made.tpu_name, made.tpu_zone, made.downcast_bf16) == ("pod", "z", True)
 
 
 def test_one_process_is_not_several_gpus() -> None:
