@@ -21,7 +21,6 @@ from accelerate.compat import env
 from accelerate.errors import ConfigurationError, LaunchError, listing
 from accelerate.launching.base import Launcher
 from accelerate.launching.elastic import ElasticLauncher
-from accelerate.launching.explain import explain
 from accelerate.launching.machine import look
 from accelerate.launching.plan import resolve
 from accelerate.launching.select import select
@@ -265,6 +264,7 @@ class _Decided:
         if not getattr(args, "explain", None):
             return False
         from accelerate.commands.explain import show
+        from accelerate.launching.explain import explain
 
         show(explain(self.plan, self.launcher, self.file), self.warnings)
         if self.problems:

@@ -7,11 +7,9 @@ spelling, or one that has gone; the table `LEGACY` says what becomes of each, an
 some sections the prefix of the section may be left out (`SHORT`).
 """
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -153,7 +151,7 @@ def parse_text(path: str | Path) -> dict[str, Any]:
         )
     text = file.read_text(encoding="utf-8")
     try:
-        content = json.loads(text) if file.suffix == ".json" else _load_yaml(text)
+        content = _load_json(text) if file.suffix == ".json" else _load_yaml(text)
     except ValueError as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from None
     if content is None:
@@ -161,6 +159,13 @@ def parse_text(path: str | Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigurationError(f"{path} holds no `key: value` lines but {type(content).__name__}")
     return {str(key): value for key, value in content.items()}
+
+
+# Most launches read no file: what reads one is loaded when there is one.
+def _load_json(text: str) -> Any:
+    import json
+
+    return json.loads(text)
 
 
 def _load_yaml(text: str) -> Any:
@@ -175,6 +180,8 @@ def _load_yaml(text: str) -> Any:
 def dump(content: Mapping[str, Any], path: str | Path) -> None:
     """Write a mapping with sorted keys: JSON where the name ends in .json, else YAML."""
     if str(path).endswith(".json"):
+        import json
+
         text = json.dumps(content, indent=2, sort_keys=True) + "\n"
     else:
         import yaml
@@ -310,6 +317,8 @@ def _modernized(written: str, value: Any) -> Any:
 
 def _hint(written: str, known: tuple[str, ...]) -> str:
     """Return the nearest key, in words: first the same name in another place."""
+    from difflib import get_close_matches
+
     name = written.rpartition(".")[2]
     elsewhere = [key for key in known if key.rpartition(".")[2] == name]
     near = elsewhere or get_close_matches(_full(written), known, n=1) or get_close_matches(name, known, n=1)

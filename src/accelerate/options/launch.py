@@ -34,7 +34,7 @@ _PARADIGM = "Training Paradigm Arguments"
 _DISTRIBUTED = "Distributed GPUs"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _Script:
     """What is launched, and how much is said about it."""
 
@@ -74,7 +74,7 @@ class _Script:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _Resources:
     """Devices, processes and precision."""
 
@@ -136,7 +136,7 @@ class _Resources:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _Paradigm:
     """Which engine trains."""
 
@@ -155,7 +155,7 @@ class _Paradigm:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _Distributed:
     """How processes find each other, and how they are watched."""
 

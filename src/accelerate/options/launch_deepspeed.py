@@ -12,7 +12,7 @@ _DEVICES = ("none", "cpu", "nvme")
 _TRUTH = ("true", "false")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class DeepSpeedLaunch:
     """Options of DeepSpeed; what is None is left to DeepSpeed's own file or to the plugin."""
 

@@ -12,7 +12,7 @@ _TRUTH = ("true", "false")
 _STRATEGIES = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class FSDPLaunch:
     """Options of fully sharded data parallelism; what is a truth value travels as the text true or false."""
 

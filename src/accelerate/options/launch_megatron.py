@@ -24,7 +24,7 @@ def _megatron(name: str, default: Any, help: str, **more: Any) -> Any:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class MegatronLaunch:
     """Options of Megatron-LM; what is None is left to its plugin."""
 

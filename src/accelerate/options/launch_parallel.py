@@ -25,7 +25,7 @@ def _size(axis: str, what: str) -> int:
     return size
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ParallelismLaunch:
     """Sizes of the axes of the mesh, and how context and sequence parallelism work."""
 
@@ -98,7 +98,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(item.strip() for item in text.split(","))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class FP8Launch:
     """Which library does fp8, and its recipe."""
 

@@ -30,7 +30,7 @@ _BACKENDS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class DynamoLaunch:
     """Whether and how `torch.compile` compiles prepared models."""
 
@@ -84,7 +84,7 @@ class DynamoLaunch:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class PlatformLaunch:
     """Options of TPUs, of MPI and of Amazon SageMaker."""
 
