@@ -133,13 +133,12 @@ def normal(fact: Mapping[str, object]) -> dict[str, object]:
     return {**fact, "type": None if fact["type"] == "str" else fact["type"], "default": str(fact["default"])}
 
 
-COMMANDS = sorted(INTERFACE["commands"].keys() - LATER.keys())
+COMMANDS = sorted(parsers())
 
 
 def test_the_commands() -> None:
-    ours = parsers()
-    assert sorted(ours) == COMMANDS
-    assert LATER.keys() <= INTERFACE["commands"].keys()
+    assert set(COMMANDS) <= INTERFACE["commands"].keys()
+    assert INTERFACE["commands"].keys() - set(COMMANDS) <= LATER.keys()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

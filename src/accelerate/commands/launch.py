@@ -266,7 +266,8 @@ class _Decided:
         from accelerate.commands.explain import show
         from accelerate.launching.explain import explain
 
-        show(explain(self.plan, self.launcher, self.file), self.warnings)
+        local = self.launcher.local_environ(self.plan)
+        show(explain(self.plan, self.launcher, self.file, local), self.warnings)
         if self.problems:
             raise ConfigurationError(listing(self.problems))
         return True

@@ -58,16 +58,17 @@ class Launcher(abc.ABC):
         return script_command(plan, [sys.executable])
 
     def environ(self, plan: LaunchPlan) -> dict[str, str]:
-        """Return the variables that the launch adds to the caller's environment."""
+        """Return the variables that follow from the plan alone."""
         return script_environment(plan)
+
+    def local_environ(self, plan: LaunchPlan) -> dict[str, str]:
+        """Return the variables that also follow from this machine and from the caller's environment."""
+        # DeepSpeed starts Python where modules beside the script are not found otherwise.
+        return {"PYTHONPATH": path_with(env.get("PYTHONPATH"), ".")} if plan.use_deepspeed else {}
 
     def full_environ(self, plan: LaunchPlan) -> dict[str, str]:
         """Return the whole environment of the processes: the caller's, cleaned, and the launch's own."""
-        full = inherited(env.snapshot()) | self.environ(plan)
-        if plan.use_deepspeed:
-            # DeepSpeed starts Python where modules beside the script are not found otherwise.
-            full["PYTHONPATH"] = path_with(full.get("PYTHONPATH"), ".")
-        return full
+        return inherited(env.snapshot()) | self.environ(plan) | self.local_environ(plan)
 
 
 def exit_status(return_code: int) -> int:

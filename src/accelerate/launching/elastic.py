@@ -44,6 +44,16 @@ class ElasticLauncher(Launcher):
         variables = super().environ(plan)
         return variables | {"ACCELERATE_USE_CPU": "True"} if plan.cpu else variables
 
+    def local_environ(self, plan: LaunchPlan) -> dict[str, str]:
+        """Return also what keeps NCCL off links that GPUs of the RTX 40 series only claim to have."""
+        from accelerate.compat.system import check_cuda_p2p_ib_support
+
+        variables = super().local_environ(plan)
+        if plan.cpu or check_cuda_p2p_ib_support():
+            return variables
+        wanted = {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
+        return variables | {name: text for name, text in wanted.items() if env.get(name) is None}
+
     def run(self, plan: LaunchPlan) -> int:
         """Run all ranks and return the exit status of the one that failed first, or 0.
 

@@ -4,7 +4,7 @@ Called by `accelerate launch --explain`, which shows it as a table, and by the g
 """
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,13 +58,16 @@ class Explanation:
         return [f"{name}={shlex.quote(text)}" for name, text in sorted(self.environ.items())]
 
 
-def explain(plan: LaunchPlan, launcher: Launcher, file: str | None = None) -> Explanation:
+def explain(
+    plan: LaunchPlan, launcher: Launcher, file: str | None = None, local: Mapping[str, str] | None = None
+) -> Explanation:
     """Return what `launcher` would do with `plan`.
 
     Args:
         plan: the launch.
         launcher: what starts it.
         file: the configuration file that was read.
+        local: variables that depend on this machine, `launcher.local_environ(plan)`.
     """
     rows = [
         Row(
@@ -80,7 +83,7 @@ def explain(plan: LaunchPlan, launcher: Launcher, file: str | None = None) -> Ex
         file=file,
         rows=rows,
         command=launcher.command(plan),
-        environ=launcher.environ(plan),
+        environ=launcher.environ(plan) | dict(local or {}),
     )
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "parse_text",
     "read",
     "sections",
+    "to_content",
 ]
 
 
@@ -68,6 +69,14 @@ LEGACY: Mapping[str, Legacy] = {
 
 # Section -> prefix that its keys may lack.
 SHORT = {"fsdp_config": "fsdp_", "fp8_config": "fp8_", "dynamo_config": "dynamo_"}
+
+_TYPE_OF_PARADIGM = {
+    "use_deepspeed": "DEEPSPEED",
+    "use_fsdp": "FSDP",
+    "use_megatron_lm": "MEGATRON_LM",
+    "tpu": "XLA",
+    "multi_gpu": "MULTI_GPU",
+}
 
 # Keys that other commands read, or that only one kind of file has.
 COMMON = ("compute_environment", "distributed_type")
@@ -198,6 +207,30 @@ def parse(content: Mapping[str, Any], path: str) -> ConfigFile:
         path: its name, for messages.
     """
     return _Parser(path).parse(content)
+
+
+def to_content(plan: LaunchPlan) -> dict[str, Any]:
+    """Return what a file holds that stands for a plan: read again, it gives the same launch.
+
+    Defaults are left out, and so is what no file holds: the script, the output, torch elastic's own options.
+    """
+    content: dict[str, Any] = {"distributed_type": _distributed_type(plan)}
+    for info in options(LaunchPlan):
+        value = getattr(plan, info.name)
+        unsaid = value == info.default and plan.sources.get(info.name, "default") == "default"
+        if info.key is None or value is None or unsaid:
+            continue
+        section, _, name = info.key.rpartition(".")
+        target = content.setdefault(section, {}) if section else content
+        target[name] = list(value) if isinstance(value, tuple) else value
+    return content
+
+
+def _distributed_type(plan: LaunchPlan) -> str:
+    for name, kind in _TYPE_OF_PARADIGM.items():
+        if getattr(plan, name):
+            return kind
+    return "MULTI_CPU" if plan.cpu and plan.num_processes > 1 else "NO"
 
 
 def flatten(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,5 @@
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accelerate.commands.launch import launch_command_parser
+from accelerate.commands.utils import typed_options
 from accelerate.errors import ConfigurationError, MissingConfigurationError
+from accelerate.launching.machine import Machine
+from accelerate.launching.plan import resolve
 from accelerate.options.config_file import (
     LEGACY,
     ConfigFile,
@@ -16,9 +21,11 @@ from accelerate.options.config_file import (
     parse_text,
     read,
     sections,
+    to_content,
 )
 from accelerate.options.field import options
 from accelerate.options.launch import LaunchPlan
+from tests.golden.plan_cases import CASES
 
 TRL = sorted(Path("tests/golden/configs/trl").glob("*.yaml"))
 
@@ -235,3 +242,32 @@ def test_nothing_that_a_file_may_hold_is_an_accident(flat: dict[str, object]) ->
     for info in options(LaunchPlan):
         if info.name in found.values and (choices := info.values or info.choices):
             assert found.values[info.name] in choices
+
+
+MACHINE = Machine(installed_gpus=4, gpus=4, evidence="made up", cores=8)
+# They have no key: the distributed type stands for them.
+CHOOSERS = ("multi_gpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "use_parallelism_config")
+
+
+def typed_in(case: str) -> dict[str, object]:
+    arguments = launch_command_parser().parse_args(shlex.split(CASES[case].arguments))
+    return typed_options(arguments, options(LaunchPlan))
+
+
+SOUND = [
+    case for case in CASES if CASES[case].file is None and not resolve(typed_in(case), MACHINE, {}).problems
+]
+
+
+def test_there_are_launches_to_write() -> None:
+    assert len(SOUND) > 20
+
+
+@pytest.mark.parametrize("case", SOUND)
+def test_a_plan_written_to_a_file_gives_the_same_launch(case: str, tmp_path: Path) -> None:
+    typed = typed_in(case)
+    plan = resolve(typed, MACHINE, {}).plan
+    dump(to_content(plan), tmp_path / "c.yaml")
+    without_key = {info.name for info in options(LaunchPlan) if info.key is None} - set(CHOOSERS)
+    rest = {name: value for name, value in typed.items() if name in without_key}
+    assert resolve(rest, MACHINE, {}, read(tmp_path / "c.yaml")).checked() == plan
