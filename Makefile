@@ -4,6 +4,7 @@
 #   make test    everything that must pass: lint, types and all tests
 #   make check   lint, types and the architecture tests: seconds, no distributed run
 #   make test-core test-data test-checkpoint test-launch    the tests of one subject
+#   make golden  write the kept plans of launches anew, to be reviewed
 #   make format  let ruff rewrite the layout
 #   make differences    write docs/differences.md from docs/differences.yaml
 #   make reference      record anew what the interface's reference does; REFERENCE_PYTHON names a Python that has it
@@ -29,7 +30,7 @@ REFERENCE_PYTHON ?= $(ACCELERATE_REFERENCE_PYTHON)
 RECORDED := tests/reference/data
 RECORDINGS := $(patsubst tests/reference/record_%.py,%,$(wildcard tests/reference/record_*.py))
 
-.PHONY: demo test check lint format differences reference clean test-core test-data test-checkpoint test-launch
+.PHONY: demo test check lint format golden differences reference clean test-core test-data test-checkpoint test-launch
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo
@@ -62,6 +63,10 @@ test-checkpoint: $(VENV)/.installed-test
 
 test-launch: $(VENV)/.installed-test
 	$(PYTEST) $(or $(LAUNCH),$(error no tests about launching))
+
+# The plans of launches that are kept as text: look at the difference before it is committed.
+golden: $(VENV)/.installed-test
+	$(BIN)/python -m tests.golden.plan_text
 
 differences: $(VENV)/.installed-test
 	$(BIN)/python tools/differences.py
