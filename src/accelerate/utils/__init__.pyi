@@ -4,6 +4,7 @@ from accelerate.utils import constants as constants
 from accelerate.utils import dataclasses as dataclasses
 from accelerate.utils import environment as environment
 from accelerate.utils import imports as imports
+from accelerate.utils import launch as launch
 from accelerate.utils import memory as memory
 from accelerate.utils import operations as operations
 from accelerate.utils import other as other
