@@ -10,6 +10,8 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 from accelerate.accelerator import Accelerator
+from accelerate.commands.config.config_args import BaseConfig
+from accelerate.commands.launch import CustomHelpFormatter
 from accelerate.data_loader import (
     BatchSamplerShard,
     DataLoaderAdapter,
@@ -18,7 +20,9 @@ from accelerate.data_loader import (
     SkipBatchSampler,
     SkipDataLoader,
 )
+from accelerate.options.enums import ComputeEnvironment, DistributedType
 from accelerate.state import AcceleratorState, GradientState, PartialState
+from accelerate.utils.launch import PrepareForLaunch
 from accelerate.utils.operations import ConvertOutputsToFp32
 
 DATA = range(8)
@@ -68,6 +72,10 @@ def _dispatcher() -> Any:
 
 EXAMPLES: Mapping[str, Callable[[], Any]] = {
     "accelerate.accelerator.Accelerator": _accelerator,
+    "accelerate.commands.config.config_args.BaseConfig": lambda: BaseConfig(
+        ComputeEnvironment.LOCAL_MACHINE, DistributedType.NO, "no", False, False
+    ),
+    "accelerate.commands.launch.CustomHelpFormatter": lambda: CustomHelpFormatter("accelerate"),
     "accelerate.data_loader.BatchSamplerShard": lambda: BatchSamplerShard(_batches()),
     "accelerate.data_loader.DataLoaderAdapter": lambda: DataLoaderAdapter(DATA),
     "accelerate.data_loader.DataLoaderDispatcher": _dispatcher,
@@ -81,5 +89,6 @@ EXAMPLES: Mapping[str, Callable[[], Any]] = {
     "accelerate.state.AcceleratorState": _accelerator_state,
     "accelerate.state.GradientState": _gradient_state,
     "accelerate.state.PartialState": lambda: PartialState(cpu=True),
+    "accelerate.utils.launch.PrepareForLaunch": lambda: PrepareForLaunch(print),
     "accelerate.utils.operations.ConvertOutputsToFp32": lambda: ConvertOutputsToFp32(abs),
 }

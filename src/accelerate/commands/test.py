@@ -30,11 +30,6 @@ def test_command_parser(subparsers: Any = None) -> CustomArgumentParser:
         if subparsers is None
         else subparsers.add_parser("test", **shared)
     )
-    parser.add_argument(
-        "--config_file",
-        default=None,
-        help="Configuration file to launch with. Not in this version.",
-    )
     add_options(parser, _launch_options())
     if subparsers is not None:
         parser.set_defaults(func=test_command)
@@ -51,11 +46,6 @@ def test_command(args: argparse.Namespace) -> None:
         ConfigurationError: the arguments contradict each other or the machine.
         subprocess.CalledProcessError: a check failed.
     """
-    if args.config_file is not None:
-        raise ConfigurationError(
-            f"--config_file {args.config_file}: configuration files are not available in this version; pass "
-            "the options of `accelerate launch` instead, as in `accelerate test --num_processes 2`"
-        )
     print("\nRunning: ", shlex.join(_shown_command(args)), flush=True)
     launch_command(argparse.Namespace(**vars(args), training_script=str(_CHECKS), training_script_args=[]))
     print(_SUCCESS, flush=True)

@@ -8,6 +8,7 @@ HOMES = {
         "save",
     ],
     "accelerate.checkpoint.shared": ["clean_state_dict_for_safetensors"],
+    "accelerate.commands.config.default": ["write_basic_config"],
     "accelerate.compat.colab": ["install_xla"],
     "accelerate.compat.constants": [
         "MITA_PROFILING_AVAILABLE_PYTORCH_VERSION",
@@ -121,6 +122,7 @@ HOMES = {
         "is_xccl_available",
         "is_xpu_available",
     ],
+    "accelerate.launching.forked": ["PrepareForLaunch"],
     "accelerate.modules.batch": [
         "concatenate",
         "find_batch_size",
@@ -199,6 +201,14 @@ HOMES = {
         "synchronize_rng_states",
     ],
     "accelerate.state": ["deepspeed_required"],
+    "accelerate.utils.launch": [
+        "_filter_args",
+        "prepare_deepspeed_cmd_env",
+        "prepare_multi_gpu_env",
+        "prepare_sagemager_args_inputs",
+        "prepare_simple_launcher_cmd_env",
+        "prepare_tpu",
+    ],
 }
 
 __getattr__, __dir__, __all__ = door(__name__, HOMES, over=["tqdm"])

@@ -19,6 +19,9 @@ from accelerate.checkpoint.files import (
 from accelerate.checkpoint.shared import (
     clean_state_dict_for_safetensors as clean_state_dict_for_safetensors,
 )
+from accelerate.commands.config.default import (
+    write_basic_config as write_basic_config,
+)
 from accelerate.compat.colab import (
     install_xla as install_xla,
 )
@@ -134,6 +137,9 @@ from accelerate.devices.support import (
     is_xccl_available as is_xccl_available,
     is_xpu_available as is_xpu_available,
 )
+from accelerate.launching.forked import (
+    PrepareForLaunch as PrepareForLaunch,
+)
 from accelerate.modules.batch import (
     concatenate as concatenate,
     find_batch_size as find_batch_size,
@@ -234,6 +240,14 @@ from accelerate.runtime.rng import (
 from accelerate.state import (
     deepspeed_required as deepspeed_required,
 )
+from accelerate.utils.launch import (
+    _filter_args as _filter_args,
+    prepare_deepspeed_cmd_env as prepare_deepspeed_cmd_env,
+    prepare_multi_gpu_env as prepare_multi_gpu_env,
+    prepare_sagemager_args_inputs as prepare_sagemager_args_inputs,
+    prepare_simple_launcher_cmd_env as prepare_simple_launcher_cmd_env,
+    prepare_tpu as prepare_tpu,
+)
 
 __all__ = [
     "AutocastKwargs",
@@ -255,6 +269,7 @@ __all__ = [
     "OPTIMIZER_NAME",
     "PROFILE_PATTERN_NAME",
     "PrecisionType",
+    "PrepareForLaunch",
     "ProfileKwargs",
     "ProjectConfiguration",
     "RNGType",
@@ -382,6 +397,11 @@ __all__ = [
     "parse_choice_from_env",
     "parse_flag_from_env",
     "patch_environment",
+    "prepare_deepspeed_cmd_env",
+    "prepare_multi_gpu_env",
+    "prepare_sagemager_args_inputs",
+    "prepare_simple_launcher_cmd_env",
+    "prepare_tpu",
     "purge_accelerate_environment",
     "recursive_getattr",
     "recursively_apply",
@@ -398,4 +418,5 @@ __all__ = [
     "torchao_required",
     "tqdm",
     "wait_for_everyone",
+    "write_basic_config",
 ]

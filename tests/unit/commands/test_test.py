@@ -38,12 +38,12 @@ def test_as_a_subcommand(launched: list[Namespace]) -> None:
     assert launched[0].training_script.endswith("__main__.py")
 
 
-def test_a_configuration_file_is_an_error(
+def test_a_configuration_file_is_passed_on(
     launched: list[Namespace], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.main(["--config_file", "mine.yaml"]) == 2
-    assert "--config_file mine.yaml: configuration files are not available" in capsys.readouterr().err
-    assert launched == []
+    assert command.main(["--config_file", "mine.yaml"]) == 0
+    assert launched[0].config_file == "mine.yaml"
+    assert "Running:  accelerate launch --config_file mine.yaml" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
