@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import resource
 import select
 import signal
 import socket
@@ -129,6 +130,48 @@ dist.destroy_process_group()
         assert environ["MASTER_ADDR"] == "127.0.0.1"
         assert (environ["ACCELERATE_USE_CPU"], environ["ACCELERATE_MIXED_PRECISION"]) == ("True", "no")
         assert environ["OMP_NUM_THREADS"] == "3"
+
+
+def test_a_clean_launch_has_nothing_to_say_even_if_warnings_are_errors(write: Callable[[str], str]) -> None:
+    done = launch("--num_processes", "2", write("print('fine')"), PYTHONWARNINGS="error")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "fine\nfine\n", "")
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_closed_standard_streams_are_no_failure(write: Callable[[str], str], num_processes: int) -> None:
+    command = [*LAUNCH, "--cpu", "--num_processes", str(num_processes), write("print('lost')")]
+    shell = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command]
+    assert subprocess.run(shell, timeout=TIMEOUT, check=False).returncode == 0
+
+
+def test_a_full_disk_below_the_logs_does_not_stop_the_ranks(
+    write: Callable[[str], str], tmp_path: Path
+) -> None:
+    script = write("""
+        import sys
+        for _ in range(1000):
+            print("x" * 400, file=sys.stderr)
+    """)
+    limits = (16 * 1024, 16 * 1024)  # bytes of any one file; more than this fails as on a full disk
+    done = subprocess.run(
+        [*LAUNCH, "--cpu", "--num_processes", "2", "--log_dir", str(tmp_path / "logs"), script],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits),
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stderr.count("x" * 400 + "\n") == 2000
+    assert done.stderr.count("cannot be written any further: File too large") == 2
+
+
+def test_logs_that_cannot_be_had_are_an_error_in_a_line(write: Callable[[str], str], tmp_path: Path) -> None:
+    below_a_file = tmp_path / "script.py" / "logs"
+    done = launch("--num_processes", "2", "--log_dir", str(below_a_file), write("print('fine')"))
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert f"--log_dir {below_a_file}: Not a directory" in done.stderr
 
 
 def test_a_failing_rank_ends_the_launch_and_has_the_last_word(write: Callable[[str], str]) -> None:

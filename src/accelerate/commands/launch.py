@@ -18,6 +18,7 @@ from accelerate.commands.utils import (
     typed_options,
 )
 from accelerate.compat import env
+from accelerate.compat.streams import open_standard_streams
 from accelerate.errors import ConfigurationError, LaunchError, listing
 from accelerate.launching.base import Launcher
 from accelerate.launching.elastic import ElasticLauncher
@@ -141,6 +142,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "accelerate-launch"
 
     One process takes the place of this one, if this one is the console script; errors are told in a line.
     """
+    if is_console_script():
+        open_standard_streams()
     end_quietly_on_interrupt(prog)
     parser = launch_command_parser()
     parser.prog = prog

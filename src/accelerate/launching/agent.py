@@ -7,6 +7,7 @@ sessions of their own. The *watchdog* is a process that outlives us just long en
 are killed.
 """
 
+import errno
 import logging
 import shutil
 import signal
@@ -28,7 +29,7 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from accelerate.compat import env
 from accelerate.compat.system import get_free_port, is_port_in_use
-from accelerate.errors import LaunchError
+from accelerate.errors import ConfigurationError, LaunchError
 from accelerate.launching.base import exit_status
 from accelerate.launching.console import STDERR, STDOUT, Console, same_target
 from accelerate.launching.guard import Signals, Watchdog
@@ -56,7 +57,8 @@ def run_ranks(plan: LaunchPlan, command: list[str]) -> int:
         command: argument list of one rank.
 
     Raises:
-        LaunchError: no port could be had.
+        ConfigurationError: there can be no files in the folder that logs were to go into.
+        LaunchError: no port could be had, or the machine has no room for the ranks (files, memory, disk).
     """
     with ExitStack() as stack:
         stack.enter_context(_elastic_logs(shown=plan.debug))
@@ -107,6 +109,8 @@ class _Launch:
                 return result
             except DistNetworkError as error:
                 reason = error
+            except OSError as error:
+                raise LaunchError(f"the ranks cannot be run: {error}{_remedy(error)}") from error
         raise LaunchError(f"no port to meet at could be had: {reason}") from reason
 
     def _port(self) -> int:
@@ -193,7 +197,16 @@ class RankAgent(LocalElasticAgent):
             self._guard.guard(processes.values())
             for local_rank, pid in processes.items():
                 self._console.watch(local_rank, pid)
+        self._close_streams()
         return processes
+
+    def _close_streams(self) -> None:
+        """Close our own copies of the ranks' streams, which torch leaves to the garbage collector."""
+        handlers: dict[int, Any] = getattr(self._pcontext, "subprocess_handlers", {})
+        for handler in handlers.values():
+            for stream in (handler._stdout, handler._stderr):
+                if stream is not None:
+                    stream.close()
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         self._last_result = super()._monitor_workers(worker_group)
@@ -223,11 +236,7 @@ class RankLogs(LogsSpecs):
         self._console = console
         self._tee: dict[int, Std] = to_map(Std.from_str(plan.tee), plan.num_processes)
         self._kept = plan.log_dir is not None or any(self._tee.values())
-        if plan.log_dir is not None:
-            Path(plan.log_dir).mkdir(parents=True, exist_ok=True)
-            self.folder = Path(tempfile.mkdtemp(prefix=f"{run_id}_", dir=plan.log_dir)).absolute()
-        else:
-            self.folder = Path(tempfile.mkdtemp(prefix="accelerate_launch_"))
+        self.folder = _new_folder(plan.log_dir, run_id)
 
     @property
     def root_log_dir(self) -> str:
@@ -277,6 +286,25 @@ class RankLogs(LogsSpecs):
         output_log = str(folder / "stdout.log")
         out = self._console.add(local_rank, STDOUT, prefix=prefix if Std.OUT in tee else "", log=output_log)
         return out, err
+
+
+def _new_folder(log_dir: str | None, run_id: str) -> Path:
+    """Make and return a folder for this launch alone, inside of `log_dir`, or among temporary files."""
+    try:
+        if log_dir is None:
+            return Path(tempfile.mkdtemp(prefix="accelerate_launch_"))
+        Path(log_dir).mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=f"{run_id}_", dir=log_dir)).absolute()
+    except OSError as error:
+        where = "no temporary folder can be made" if log_dir is None else f"--log_dir {log_dir}"
+        raise ConfigurationError(
+            f"{where}: {error.strerror}; give a folder in which files can be written"
+            + (" in the variable TMPDIR" if log_dir is None else "")
+        ) from error
+
+
+def _remedy(error: OSError) -> str:
+    return "; allow more with `ulimit -n`" if error.errno == errno.EMFILE else ""
 
 
 def _endings(result: RunResult) -> list[Ending]:

@@ -206,10 +206,23 @@ class Console:
         except OSError:
             # Nothing to read now, or a terminal whose other side is closed.
             return 0
-        if stream.log is not None:
-            stream.log.write(data)
+        self._keep(stream, data)
         self._pass_on(stream, stream.relay.feed(data, time.monotonic()))
         return len(data)
+
+    def _keep(self, stream: _Stream, data: bytes) -> None:
+        """Write `data` into the log; one that takes no more is given up: a full disk must not stop ranks."""
+        if stream.log is None:
+            return
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[stream.log.write(view) :]
+        except OSError as error:
+            log, stream.log = stream.log, None
+            with contextlib.suppress(OSError):
+                log.close()
+            self.say(f"accelerate launch: {log.name} cannot be written any further: {error.strerror}\n")
 
     def _pass_on(self, stream: _Stream, data: bytes) -> None:
         if stream.broken or self._write(stream.sink, data):

@@ -45,13 +45,19 @@ def examine(endings: Iterable[Ending], console: Console, logs: Mapping[int, str]
 
 
 def keep_tails(endings: Iterable[Ending], console: Console, folder: Path) -> dict[int, str]:
-    """Write what failed ranks said last into files, for a launch that kept no logs; return those files."""
+    """Write what failed ranks said last into files, for a launch that kept no logs; return those files.
+
+    What cannot be written is left out: a full disk is often why ranks fail, and the report must come.
+    """
     files = {}
     for ending in endings:
         text = "".join(console.tails(ending.local_rank))
         if text:
             file = folder / f"rank_{ending.rank}.log"
-            file.write_text(text, encoding="utf-8")
+            try:
+                file.write_text(text, encoding="utf-8")
+            except OSError:
+                continue
             files[ending.local_rank] = str(file)
     return files
 

@@ -67,6 +67,22 @@ def test_everything_goes_into_the_log(console: Console, tmp_path: Path) -> None:
     assert log.read_bytes() == b"a\rb\n"
 
 
+def test_a_log_that_takes_no_more_is_given_up_and_the_output_goes_on(
+    console: Console, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = console.add(0, STDERR, log="/dev/full")
+    write(path, "one\n")
+    console.drain()
+    write(path, "two\n")
+    console.drain()
+    shown = capfd.readouterr().err
+    assert shown.splitlines() == [
+        "accelerate launch: /dev/full cannot be written any further: No space left on device",
+        "one",
+        "two",
+    ]
+
+
 def test_the_launchers_own_words_start_a_line(console: Console, capfd: pytest.CaptureFixture[str]) -> None:
     write(console.add(0, STDERR), "\r 10%")
     console.drain()

@@ -84,3 +84,8 @@ def test_a_rank_that_was_ending_of_its_own_exception_failed_of_it(tmp_path: Path
     failures = examine([ending(0, -signal.SIGTERM, str(file)), ending(1, -signal.SIGTERM)], console, {})
     assert [failure.return_code for failure in failures] == [1, -signal.SIGTERM]
     assert not failures[0].stopped
+
+
+def test_tails_that_cannot_be_written_do_not_stand_in_the_way_of_the_report(tmp_path: Path) -> None:
+    console = FakeConsole({0: ["err\n"]}, {}, {})
+    assert keep_tails([ending(0, 1)], console, tmp_path / "was never made") == {}
