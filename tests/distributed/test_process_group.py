@@ -1,8 +1,10 @@
 """Starting, adopting, ending and starting again the process group, on real ranks."""
 
+import logging
 import os
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from unittest import mock
 
@@ -16,7 +18,7 @@ from accelerate.compat.system import get_free_port
 from accelerate.devices.fake import FakeDevice
 from accelerate.errors import ConfigurationError
 from accelerate.options.handlers import InitProcessGroupKwargs
-from accelerate.runtime import collectives
+from accelerate.runtime import collectives, process_group
 from accelerate.runtime.current import current
 from accelerate.state import PartialState
 
@@ -54,6 +56,27 @@ def test_a_foreign_group_of_one_on_cpu_is_no_distribution():
         assert (state.num_processes, state.distributed_type, state.backend) == (1, "NO", None)
     finally:
         dist.destroy_process_group()
+
+
+def waits_for_the_others():
+    """Rank 1 of 2 comes late; both say what they have read in the log."""
+    messages = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    process_group.logger.addHandler(handler)
+    if os.environ["RANK"] == "1":
+        time.sleep(1.0)
+    with mock.patch.object(process_group, "_PATIENCE", 0.3):
+        Accelerator(cpu=True)
+    process_group.logger.removeHandler(handler)
+    return [message for message in messages if "others" in message]
+
+
+def test_a_rank_says_that_it_waits_for_the_others(rank_pool):
+    first, late = rank_pool.run(waits_for_the_others, num_ranks=2)
+    assert len(first) == 1
+    assert first[0].startswith("Rank 0 of 2 has waited 0 s for the others at 127.0.0.1:")
+    assert late == []
 
 
 def meets_at(port):

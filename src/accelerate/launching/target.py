@@ -29,11 +29,17 @@ def check_target(plan: LaunchPlan, path: str | None) -> None:
     elif plan.no_python:
         _check_program(plan.training_script, path)
     else:
-        _check_script(plan.training_script)
+        _check_script(plan)
 
 
-def _check_script(script: str) -> None:
-    file = Path(script)
+def _check_script(plan: LaunchPlan) -> None:
+    script, file = plan.training_script, Path(plan.training_script)
+    if script == "-":
+        if plan.distributed:
+            raise ConfigurationError(
+                "-: a script on standard input can be read by one process only; write it to a file"
+            )
+        return
     if file.is_dir() and not (file / "__main__.py").is_file():
         raise ConfigurationError(f"{script} is a folder without a __main__.py: give the path of a script")
     if file.exists():

@@ -1,6 +1,7 @@
 """GradientAccumulationPlugin: how micro-batches add up to one optimizer step. Passed to `Accelerator`."""
 
 import dataclasses
+import numbers
 
 from accelerate.errors import ConfigurationError
 from accelerate.options.field import option
@@ -21,7 +22,7 @@ class GradientAccumulationPlugin(KwargsHandler):
         sync_each_batch: whether ranks all-reduce gradients after every micro-batch; slower, with less memory.
 
     Raises:
-        ConfigurationError: `num_steps` is below 1.
+        ConfigurationError: `num_steps` is no whole number, or below 1.
 
     Example:
         >>> from accelerate.utils import GradientAccumulationPlugin
@@ -37,7 +38,9 @@ class GradientAccumulationPlugin(KwargsHandler):
     sync_each_batch: bool = option(False, help="all-reduce gradients after every micro-batch")
 
     def __post_init__(self) -> None:
-        if isinstance(self.num_steps, int) and self.num_steps < 1:
+        if self.num_steps is not None and (
+            not isinstance(self.num_steps, numbers.Integral) or self.num_steps < 1
+        ):
             raise ConfigurationError(
-                f"GradientAccumulationPlugin(num_steps={self.num_steps}): use an integer of 1 or more"
+                f"GradientAccumulationPlugin(num_steps={self.num_steps!r}): use an integer of 1 or more"
             )

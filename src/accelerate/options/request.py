@@ -171,15 +171,14 @@ def dynamo_plugin(backend: DynamoBackend | str | None, plugin: TorchDynamoPlugin
 
 
 def accumulation_plugin(
-    steps: int, plugin: GradientAccumulationPlugin | None, environ: Mapping[str, str]
+    steps: int | str, plugin: GradientAccumulationPlugin | None, environ: Mapping[str, str]
 ) -> GradientAccumulationPlugin:
     """Settle the accumulation steps.
 
     Raises:
-        ConfigurationError: both `steps` and a plugin were given, or the number is below 1.
-        ValueError: `steps` is no number.
+        ConfigurationError: both `steps` and a plugin were given, or `steps` is no whole number above 0.
     """
-    steps = int(steps)
+    steps = _whole(steps)
     if plugin is not None:
         if steps != 1:
             raise ConfigurationError(
@@ -204,9 +203,20 @@ def accumulation_plugin(
         if from_environment < 1:
             raise EnvironmentVariableError(f"{ACCUMULATION_VARIABLE}={text}: it must be at least 1.")
         steps = from_environment
-    if steps < 1:
-        raise ConfigurationError(f"gradient_accumulation_steps={steps}: it must be at least 1.")
     return GradientAccumulationPlugin(num_steps=steps)
+
+
+def _whole(steps: int | str) -> int:
+    """Return a number that was passed as such, or as text."""
+    try:
+        number = int(steps)
+    except (TypeError, ValueError, OverflowError):
+        number = 0
+    if number < 1 or (not isinstance(steps, str) and number != steps):
+        raise ConfigurationError(
+            f"gradient_accumulation_steps={steps!r}: it must be a whole number, at least 1."
+        )
+    return number
 
 
 def dataloader_configuration(

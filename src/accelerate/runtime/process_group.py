@@ -18,10 +18,13 @@ when the group is made. Setting these reaches every group, whoever makes it and 
 
 import atexit
 import functools
+import logging
 import sys
+import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -48,10 +51,17 @@ __all__ = [
     "stop",
 ]
 
+logger = logging.getLogger(__name__)
+
 # NCCL aborts the process on time-out, so that a shorter one costs nothing but the waiting.
 DEFAULT_TIMEOUT = {"nccl": timedelta(seconds=600)}
 _OTHER_TIMEOUT = timedelta(seconds=1800)
 _GRACE = 0.05  # seconds
+_PATIENCE = 20.0  # seconds until a rank says that it waits for the others
+_TOLD = (
+    "Rank %d of %d has waited %.0f s for the others at %s. Check that every rank was started, with the same "
+    "MASTER_ADDR, MASTER_PORT and WORLD_SIZE; to run one process, unset RANK and WORLD_SIZE."
+)
 
 
 class _MeetingPoint:
@@ -166,10 +176,25 @@ def _join(world: World, **kwargs: Any) -> None:
     if kwargs.get("store") is not None or kwargs.get("init_method") is not None:
         # Only the environment tells torch by itself who this process is.
         kwargs = {"rank": world.rank, "world_size": world.size, **kwargs}
+    with _told_if_long(world):
+        try:
+            dist.init_process_group(**kwargs)
+        except (dist.DistNetworkError, dist.DistStoreError) as error:
+            raise LaunchError(_explain(world, error)) from error
+
+
+@contextmanager
+def _told_if_long(world: World) -> Iterator[None]:
+    """Say so once when the others do not come: torch waits in silence, for half an hour where nobody is."""
+    waiting = threading.Timer(
+        _PATIENCE, logger.warning, args=(_TOLD, world.rank, world.size, _PATIENCE, _place(world))
+    )
+    waiting.daemon = True
+    waiting.start()
     try:
-        dist.init_process_group(**kwargs)
-    except (dist.DistNetworkError, dist.DistStoreError) as error:
-        raise LaunchError(_explain(world, error)) from error
+        yield
+    finally:
+        waiting.cancel()
 
 
 def set_timeout(timeout: timedelta) -> None:
@@ -188,8 +213,12 @@ def _set_timeout_of_new_groups(timeout: timedelta | None) -> None:
         setattr(dist.distributed_c10d, name, timeout or of_torch)
 
 
+def _place(world: World) -> str:
+    return f"{world.address or '127.0.0.1'}:{world.port}"
+
+
 def _explain(world: World, error: Exception) -> str:
-    where, reason = f"{world.address or '127.0.0.1'}:{world.port}", str(error).rstrip(".")
+    where, reason = _place(world), str(error).rstrip(".")
     if "EADDRINUSE" in reason or "address already in use" in reason.lower():
         return (
             f"Rank 0 cannot listen on {where}: the port is in use, probably by another run. Set "

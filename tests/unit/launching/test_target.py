@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -7,7 +8,7 @@ from accelerate.launching.target import check_target
 from accelerate.options.launch import LaunchPlan
 
 
-def check(script: str, path: str | None = None, **how: bool) -> None:
+def check(script: str, path: str | None = None, **how: Any) -> None:
     check_target(LaunchPlan(training_script=script, training_script_args=(), **how), path)
 
 
@@ -32,6 +33,12 @@ def test_a_missing_script_names_the_nearest(tmp_path: Path) -> None:
 def test_a_missing_script_in_a_missing_folder() -> None:
     with pytest.raises(ConfigurationError, match="there is no script /nowhere/at/all/2"):
         check("/nowhere/at/all/2")
+
+
+def test_a_script_on_standard_input_is_for_one_process() -> None:
+    check("-", num_processes=1, num_machines=1)
+    with pytest.raises(ConfigurationError, match="can be read by one process only"):
+        check("-", num_processes=2, num_machines=1)
 
 
 def test_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

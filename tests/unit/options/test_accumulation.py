@@ -20,7 +20,7 @@ def test_one_step_is_handed_over_and_default_fields_are_not() -> None:
     }
 
 
-@pytest.mark.parametrize("num_steps", [0, -1])
-def test_less_than_one_step_is_refused(num_steps: int) -> None:
+@pytest.mark.parametrize("num_steps", [0, -1, 2.5])
+def test_other_than_whole_steps_are_refused(num_steps: int) -> None:
     with pytest.raises(ConfigurationError, match=rf"num_steps={num_steps}\): use an integer of 1 or more"):
         GradientAccumulationPlugin(num_steps)

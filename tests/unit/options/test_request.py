@@ -11,7 +11,7 @@ from accelerate.options.handlers import (
     KwargsHandler,
 )
 from accelerate.options.profile import ProfileKwargs
-from accelerate.options.request import Request, dynamo_plugin, sort_handlers
+from accelerate.options.request import Request, accumulation_plugin, dynamo_plugin, sort_handlers
 
 HANDLERS = {
     "autocast": AutocastKwargs(),
@@ -95,3 +95,16 @@ def test_both_kinds_of_dynamo_are_an_error():
         dynamo_plugin("eager", TorchDynamoPlugin(backend="eager"))
     with pytest.raises(ValueError, match="use one of NO, EAGER"):
         dynamo_plugin("fast", None)
+
+
+@pytest.mark.parametrize("steps", [4, "4", 4.0])
+def test_accumulation_steps_are_a_whole_number(steps):
+    assert accumulation_plugin(steps, None, {}).num_steps == 4
+
+
+@pytest.mark.parametrize("steps", [0, -2, 2.5, "2.5", "auto", None, float("inf")])
+def test_other_accumulation_steps_are_an_error(steps):
+    with pytest.raises(
+        ValueError, match=r"gradient_accumulation_steps=.* must be a whole number, at least 1"
+    ):
+        accumulation_plugin(steps, None, {})
