@@ -7,6 +7,9 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; the tests run several processes
 os.environ.pop("PYTHONUNBUFFERED", None)  # with it a print is several writes, which ranks on one pipe mix up
+# torch asks for the name of the other side of each connection; where a name server loses questions (some
+# machines' do), the rank that asked stands still for the resolver's 5 s, longer than many a test may take.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:5")
 
 from tests.support.isolation import undo_leaks, watched_variables
 from tests.support.rank_pool import RankPool

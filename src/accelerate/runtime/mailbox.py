@@ -22,6 +22,7 @@ import time
 import weakref
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch.distributed as dist
@@ -31,6 +32,8 @@ from accelerate.runtime.header import SILENT_BACKENDS
 from accelerate.runtime.whereabouts import Site, default_store, own_connection
 
 __all__ = ["Mailbox", "Occasion", "Order", "begin", "close", "mailbox"]
+
+_PREFIX = "accelerate/mail"
 
 HOLD = 5.0  # seconds that lower ranks have to come to an occasion
 PERIOD = 0.1  # seconds between two looks into the store
@@ -102,8 +105,7 @@ class Mailbox:
     """
 
     def __init__(self, store: Any, rank: int, size: int, hold: float = HOLD) -> None:
-        # Its own connection where torch can make one: the main thread may wait in the other.
-        self._store = PrefixStore("accelerate/mail", own_connection(store))
+        self._given = store
         self._rank = rank
         self._size = size
         self._passed: Counter[Site] = Counter()
@@ -115,6 +117,11 @@ class Mailbox:
         self._thread = threading.Thread(target=self._watch, name="accelerate-mailbox", daemon=True)
         if rank == 0:
             self._thread.start()
+
+    @cached_property
+    def _store(self) -> Any:
+        """Its own connection where torch can make one, made when first needed; why: see `NoticeBoard`."""
+        return PrefixStore(_PREFIX, own_connection(self._given))
 
     def come(self, site: Site, record: Record | None) -> None:
         """Note that this rank came to a line that logs in order.
@@ -189,7 +196,7 @@ class Mailbox:
         self._stop.set()
         try:
             if self._rank != 0:
-                self._store.add("left", 1)
+                PrefixStore(_PREFIX, self._given).add("left", 1)
                 return
             self._thread.join(LAST_LOOK)
             while patient and self._expects_somebody():

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import FrameType
 from typing import Any
 
@@ -39,9 +39,12 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+_PREFIX = "accelerate/whereabouts"
+
 LATE = 60.0  # seconds that a rank waits before it says so
 LONGEST_PERIOD = 5.0  # seconds between two looks of the thread
 SETTLE = 0.3  # seconds between the loss of a connection and the look at the notes
+LAST_LOOK = 10.0  # seconds for the thread to come out of the store
 LINGER = 1.0  # seconds that the process which may hold the store stays after its own look
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -129,9 +132,7 @@ class NoticeBoard:
     """
 
     def __init__(self, store: Any, rank: int, timeout: timedelta) -> None:
-        # Its own connection where torch can make one: a store answers one caller at a time, and the main
-        # thread may wait in it for as long as the time-out.
-        self._store = PrefixStore("accelerate/whereabouts", own_connection(store))
+        self._given = store
         self._rank = rank
         self._timeout = timeout.total_seconds()
         self._period = min(LONGEST_PERIOD, self._timeout / 10)
@@ -142,7 +143,18 @@ class NoticeBoard:
         self._ranks: tuple[int, ...] = ()
         self._stop = threading.Event()
         self._main = threading.get_ident()
-        threading.Thread(target=self._watch, name="accelerate-whereabouts", daemon=True).start()
+        self._thread = threading.Thread(target=self._watch, name="accelerate-whereabouts", daemon=True)
+        self._thread.start()
+
+    @cached_property
+    def _store(self) -> Any:
+        """Its own connection where torch can make one, made when first needed.
+
+        A store answers one caller at a time, and the main thread may wait in the given one for as long as
+        the time-out. To connect may take seconds: torch asks for the name of the other side, and name
+        servers may be slow. The start of a run, and a short run, shall not wait for that.
+        """
+        return PrefixStore(_PREFIX, own_connection(self._given))
 
     def enter(self, group: str, ranks: tuple[int, ...], operation: str, number: int, site: Site) -> None:
         """Note that this rank is in a call."""
@@ -155,17 +167,17 @@ class NoticeBoard:
             self._visit.inside = False
 
     def close(self, ended: str = "") -> None:
-        """Stop the thread.
+        """Stop the thread, and wait for it, lest it comes out of the store when the interpreter has gone.
 
         Args:
             ended: also tell the others that this rank has left the run, and how.
         """
         self._stop.set()
         if ended:
-            try:
-                self._publish(self._note(ended=ended))
-            except RuntimeError:  # whoever kept the store has left before
-                return
+            with contextlib.suppress(RuntimeError):  # whoever kept the store has left: nobody can read it
+                self._publish(self._note(ended=ended), PrefixStore(_PREFIX, self._given))
+        if threading.current_thread() is not self._thread:  # the garbage collector may close in any thread
+            self._thread.join(LAST_LOOK)
 
     def explain(self, seconds: float) -> str:
         """Return why the call that this rank is in has failed after `seconds`: who is where.
@@ -206,10 +218,10 @@ class NoticeBoard:
         user = _user_frame(frame)
         return f"{format_site((user.f_code.co_filename, user.f_lineno))} in `{frame.f_code.co_name}`"
 
-    def _publish(self, note: Note) -> None:
+    def _publish(self, note: Note, store: Any = None) -> None:
         text = json.dumps(asdict(note))
         if text != self._published:
-            self._store.set(str(self._rank), text)
+            (store or self._store).set(str(self._rank), text)
             self._published = text
 
     def _read(self, ranks: Iterable[int]) -> dict[int, Note | None]:

@@ -206,6 +206,13 @@ def test_a_handler_may_log_in_order_itself(lines):
     assert came == ["from 1"]
 
 
+def test_a_rank_that_never_logs_in_order_opens_no_connection(monkeypatch):
+    monkeypatch.setattr(room, "own_connection", lambda store: pytest.fail("it may take seconds"))
+    store = dist.HashStore()
+    Mailbox(store, 1, 2).close()
+    assert dist.PrefixStore("accelerate/mail", store).add("left", 0) == 1
+
+
 def test_only_rank_0_has_a_thread():
     before = threading.active_count()
     Mailbox(dist.HashStore(), 1, 2)

@@ -166,6 +166,21 @@ def test_a_rank_reads_only_the_notes_of_its_group(boards):
     assert "rank 2 is not here" in text
 
 
+def test_a_run_that_is_short_opens_no_connection(boards, monkeypatch):
+    def connect(store: Any) -> Any:
+        pytest.fail("a name server may take seconds to let it come about")
+
+    first, second = boards(0), boards(1)
+    second.enter("0", (0, 1), "gather", 1, ("train.py", 5))
+    with monkeypatch.context() as patch:
+        patch.setattr(whereabouts, "own_connection", connect)
+        second.close("with ValueError")
+    assert not second._thread.is_alive()
+    notes = first._read([1])
+    assert notes[1] is not None
+    assert notes[1].ended == "with ValueError"
+
+
 def test_a_store_that_cannot_be_cloned_is_used_itself():
     class Plain(dist.Store):
         pass
