@@ -18,6 +18,7 @@ from accelerate.checkpoint import files, folders, naming, rng
 from accelerate.checkpoint.model import load_weights, read_weights, save_model
 from accelerate.checkpoint.plan import (
     Registry,
+    placed_loaders,
     plan_custom_object,
     plan_objects,
     plan_random_states,
@@ -191,7 +192,7 @@ def save_accelerator_state(
         model_states: a state dict for each model.
         optimizers: objects with `state_dict`, as are the next two.
         schedulers: learning rate schedulers.
-        dataloaders: data loaders; only those with `use_stateful_dataloader` have a file.
+        dataloaders: data loaders; prepared ones have a file with their place.
         process_index: rank whose random states these are.
         step: the Accelerator's counter, kept beside the random states.
         scaler: gradient scaler.
@@ -308,7 +309,13 @@ def _required(registry: Registry) -> list[tuple[str, ...]]:
     ]
     required += [(naming.optimizer(index),) for index in range(len(registry.optimizers))]
     required += [(naming.scheduler(index),) for index in range(len(registry.schedulers))]
-    required += [(naming.loader(index),) for index, _ in stateful_loaders(registry.loaders)]
+    # Without torchdata a loader's place is a good addition, which other checkpoints do not have.
+    stateful = [
+        item
+        for item in stateful_loaders(registry.loaders)
+        if getattr(item[1], "use_stateful_dataloader", False)
+    ]
+    required += [(naming.loader(index),) for index, _ in stateful]
     return required + ([(naming.scaler(),)] if registry.scaler is not None else [])
 
 
@@ -347,7 +354,7 @@ def _load_objects(
     for name, objects in (
         (naming.optimizer, enumerate(registry.optimizers)),
         (naming.scheduler, enumerate(registry.schedulers)),
-        (naming.loader, stateful_loaders(registry.loaders)),
+        (naming.loader, placed_loaders(folder, registry.loaders)),
     ):
         for index, obj in objects:
             obj.load_state_dict(files.load(folder / name(index), **kwargs))

@@ -3,6 +3,7 @@
     AccelerateError
     ├── ConfigurationError          (ValueError)    what was asked for contradicts itself or cannot be had
     │   ├── EnvironmentVariableError (ValueError)    an environment variable cannot be read
+    │   ├── NothingGivenError       (IndexError)    no object was passed
     │   └── MissingConfigurationError (FileNotFoundError)  there is no such configuration file
     ├── NotInitializedError         (RuntimeError)  the current run has not been started
     ├── MissingPackageError         (ImportError)   an optional library is needed and not installed
@@ -32,6 +33,7 @@ __all__ = [
     "MissingConfigurationError",
     "MissingPackageError",
     "NotInitializedError",
+    "NothingGivenError",
     "OptimizerStepError",
     "UnsafeCheckpointError",
     "listing",
@@ -48,6 +50,10 @@ class ConfigurationError(AccelerateError, ValueError):
 
 class EnvironmentVariableError(ConfigurationError):
     """An environment variable holds text that cannot be read, or is set without its partner."""
+
+
+class NothingGivenError(ConfigurationError, IndexError):
+    """A call that works on objects was given none."""
 
 
 class MissingConfigurationError(ConfigurationError, FileNotFoundError):

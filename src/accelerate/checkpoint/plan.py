@@ -16,6 +16,7 @@ from accelerate.devices.base import Device
 __all__ = [
     "PlannedFile",
     "Registry",
+    "placed_loaders",
     "plan_custom_object",
     "plan_objects",
     "plan_random_states",
@@ -34,7 +35,7 @@ class Registry:
         models: modules whose weights are saved.
         optimizers: objects with `state_dict` and `load_state_dict`, as are the next two.
         schedulers: learning rate schedulers.
-        loaders: data loaders; only those with `use_stateful_dataloader` have a file.
+        loaders: data loaders; prepared ones have a file with their place.
         custom_objects: what the user registered, in that order.
         scaler: gradient scaler, None when there is none.
         step: the Accelerator's counter.
@@ -108,8 +109,24 @@ def plan_objects(
 
 
 def stateful_loaders(loaders: Iterable[Any]) -> list[tuple[int, Any]]:
-    """Return those loaders whose position a checkpoint holds, each with its index among all."""
-    return [item for item in enumerate(loaders) if getattr(item[1], "use_stateful_dataloader", False)]
+    """Return those loaders whose place a checkpoint holds, each with its index among all."""
+
+    def keeps_place(loader: Any) -> bool:
+        return getattr(loader, "use_stateful_dataloader", False) or getattr(loader, "keeps_place", False)
+
+    return [item for item in enumerate(loaders) if keeps_place(item[1])]
+
+
+def placed_loaders(folder: Path, loaders: Iterable[Any]) -> list[tuple[int, Any]]:
+    """Return those loaders whose place a folder holds, each with its index; say which of them start anew."""
+    keeping = stateful_loaders(loaders)
+    placed = [item for item in keeping if (folder / naming.loader(item[0])).is_file()]
+    missing = [naming.loader(item[0]) for item in keeping if item not in placed]
+    if missing:
+        logger.warning(
+            "%s lacks %s: these data loaders begin at the start of an epoch.", folder, ", ".join(missing)
+        )
+    return placed
 
 
 def plan_random_states(step: int, device: Device, *, rank: int) -> PlannedFile:

@@ -193,7 +193,12 @@ class CustomArgumentParser(argparse.ArgumentParser):
 
 
 def nearest_flag(flag: str, flags: Iterable[str]) -> str | None:
-    """Return the flag that most resembles `flag`, or None when none does."""
+    """Return the flag that most resembles `flag`, or None when none does.
+
+    Example:
+        >>> nearest_flag("--num_proceses=2", ["--num_processes", "--cpu"])
+        '--num_processes'
+    """
     from difflib import get_close_matches
 
     plain: dict[str, str] = {}

@@ -72,5 +72,10 @@ class Launcher(abc.ABC):
 
 
 def exit_status(return_code: int) -> int:
-    """Return the shell's number for a child's return code: death by signal n is 128 + n."""
+    """Return the shell's number for a child's return code: death by signal n is 128 + n.
+
+    Example:
+        >>> exit_status(3), exit_status(-9)
+        (3, 137)
+    """
     return 128 - return_code if return_code < 0 else return_code

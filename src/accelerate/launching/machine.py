@@ -76,6 +76,10 @@ def visible_gpus(variable: str, installed: int) -> int:
     """Return how many of `installed` GPUs the text of CUDA_VISIBLE_DEVICES leaves.
 
     CUDA reads the list up to the first item that it does not know.
+
+    Example:
+        >>> visible_gpus("0,1", installed=4), visible_gpus("0,7,1", installed=4)
+        (2, 1)
     """
     count = 0
     for item in (text.strip() for text in variable.split(",")):

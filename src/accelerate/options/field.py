@@ -148,6 +148,13 @@ def options(cls: type) -> tuple[OptionInfo, ...]:
 
     Raises:
         TypeError: `cls` is not a dataclass.
+
+    Example:
+        >>> @dataclasses.dataclass
+        ... class Settings:
+        ...     threads: int = option(1, flag="--threads", help="How many.")
+        >>> [(info.name, info.flags, info.default) for info in options(Settings)]
+        [('threads', ('--threads',), 1)]
     """
     return tuple(_info(cls, field) for field in dataclasses.fields(cls) if field.init)
 

@@ -7,6 +7,7 @@ launcher for its plan. Nothing is started.
 import argparse
 import contextlib
 import io
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from accelerate.commands.utils import typed_options
@@ -154,11 +155,11 @@ def env_var_path_add(env_var_name: str, path_to_add: str) -> str:
 
 
 def _filter_args(
-    args: argparse.Namespace, parser: argparse.ArgumentParser, default_args: "list[str] | None" = None
+    args: argparse.Namespace, parser: argparse.ArgumentParser, default_args: Sequence[str] = ()
 ) -> argparse.Namespace:
     """Return the part of `args` that another parser knows, on top of what it makes of `default_args`."""
     with contextlib.redirect_stderr(io.StringIO()):
-        known, _ = parser.parse_known_args(default_args or [])
+        known, _ = parser.parse_known_args(list(default_args))
     for name in vars(known):
         if hasattr(args, name):
             setattr(known, name, getattr(args, name))
