@@ -221,7 +221,12 @@ def add_options(parser: argparse.ArgumentParser, declared: Iterable["OptionInfo"
             target = groups[info.group]
         target.add_argument(*info.flags, **_arguments(info))
         if info.off_flags:
-            off = {"action": "store_const", "const": False, "default": True, "help": f"Not {info.flags[0]}."}
+            off = {
+                "action": "store_const",
+                "const": False,
+                "default": True,
+                "help": f"Take {info.flags[0]} back.",
+            }
             target.add_argument(*info.off_flags, dest=info.name, **off)
 
 

@@ -75,13 +75,9 @@ def script_environment(plan: LaunchPlan) -> dict[str, str]:
 
 def fp8_environment(plan: LaunchPlan) -> dict[str, str]:
     """Return the variables about fp8; the interface has one for each part of the override."""
-    forward, data_gradient, weight_gradient = plan.fp8_override_linear_precision
-    return _texts(plan, FP8Launch) | {
-        **({} if plan.fp8_backend is None else {"ACCELERATE_FP8_BACKEND": plan.fp8_backend.upper()}),
-        "ACCELERATE_FP8_OVERRIDE_FPROP": str(forward),
-        "ACCELERATE_FP8_OVERRIDE_DGRAD": str(data_gradient),
-        "ACCELERATE_FP8_OVERRIDE_WGRAD": str(weight_gradient),
-    }
+    overrides = zip(_FP8_OVERRIDES, map(str, plan.fp8_override_linear_precision), strict=False)
+    backend = {} if plan.fp8_backend is None else {"ACCELERATE_FP8_BACKEND": plan.fp8_backend.upper()}
+    return _texts(plan, FP8Launch) | backend | dict(overrides)
 
 
 def fsdp_environment(plan: LaunchPlan) -> dict[str, str]:
@@ -127,6 +123,8 @@ def tpu_environment(plan: LaunchPlan) -> dict[str, str]:
     return {"XLA_DOWNCAST_BF16" if plan.downcast_bf16 else "XLA_USE_BF16": "1"}
 
 
+# Forward, data-gradient and weight-gradient products.
+_FP8_OVERRIDES = tuple(f"ACCELERATE_FP8_OVERRIDE_{part}" for part in ("FPROP", "DGRAD", "WGRAD"))
 _SEQUENCE = "PARALLELISM_CONFIG_SP_"
 _ALWAYS = frozenset({"PARALLELISM_CONFIG_SP_SIZE", "PARALLELISM_CONFIG_SP_BACKEND"})
 # The parser offers this backend under a wrong name only; torch knows it under the right one.

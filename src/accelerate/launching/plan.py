@@ -131,7 +131,7 @@ class _Decisions:
         on_sagemaker = self._given.file.on_sagemaker
         if kind is not None and not on_sagemaker and not any(self._typed(name) for name in _PARADIGMS):
             name = _PARADIGM_OF_TYPE.get(kind, "multi_gpu")
-            if name is not None and not (name == "multi_gpu" and self._typed("cpu")):
+            if name is not None and not (name in ("multi_gpu", "tpu") and self._typed("cpu")):
                 self._set(name, True, "file")
         if any(self._typed(name) for name in ("multi_gpu", "tpu")) and not self._typed("cpu"):
             self._set("cpu", False, "default")  # what was typed overrules use_cpu of the file

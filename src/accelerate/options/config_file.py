@@ -29,6 +29,7 @@ __all__ = [
     "parse",
     "parse_text",
     "read",
+    "renew",
     "sections",
     "to_content",
 ]
@@ -77,6 +78,9 @@ _TYPE_OF_PARADIGM = {
     "tpu": "XLA",
     "multi_gpu": "MULTI_GPU",
 }
+
+# Values with which files of the interface say that something is left open.
+_OPEN = {"num_processes": -1}
 
 # Keys that other commands read, or that only one kind of file has.
 COMMON = ("compute_environment", "distributed_type")
@@ -209,6 +213,21 @@ def parse(content: Mapping[str, Any], path: str) -> ConfigFile:
     return _Parser(path).parse(content)
 
 
+def renew(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping with legacy keys inside sections renamed, and without those that have gone."""
+    new: dict[str, Any] = {key: dict(v) if isinstance(v, dict) else v for key, v in content.items()}
+    for written, legacy in LEGACY.items():
+        section, _, name = written.rpartition(".")
+        holder = new.get(section) if section else new
+        if not isinstance(holder, dict) or name not in holder:
+            continue
+        if legacy.key is None:
+            del holder[name]
+        elif section:
+            holder.setdefault(legacy.key.rpartition(".")[2], holder.pop(name))
+    return new
+
+
 def to_content(plan: LaunchPlan) -> dict[str, Any]:
     """Return what a file holds that stands for a plan: read again, it gives the same launch.
 
@@ -312,7 +331,7 @@ class _Parser:
                 self._problems.append(f"{written} in {self._path}: this is a section of keys, not one value")
         elif key not in known:
             self._problems.append(f"{written} in {self._path}: there is no such key{_hint(written, known)}")
-        elif not is_absent(value):
+        elif not is_absent(value) and _OPEN.get(key) != value:
             self._store(written, key, value)
 
     def _store(self, written: str, key: str, value: Any) -> None:

@@ -174,7 +174,7 @@ class _Distributed:
         key="same_network",
         group=_DISTRIBUTED,
         question="Are all machines in one local network?",
-        help="The machines are in one local network. Nothing depends on it any more.",
+        help="The machines are in one local network.",
     )
     machine_rank: int | None = option(
         None,

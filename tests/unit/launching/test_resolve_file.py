@@ -77,6 +77,11 @@ def test_the_cpu_flag_overrules_gpus_of_the_file_and_the_other_way_round() -> No
     assert (plan.cpu, plan.multi_gpu, plan.num_processes) == (False, True, 4)
 
 
+def test_the_cpu_flag_overrules_tpus_of_the_file() -> None:
+    plan = found({"distributed_type": "XLA", "num_processes": 2}, cpu=True).checked()
+    assert (plan.cpu, plan.tpu) == (True, False)
+
+
 def test_no_is_one_process_whatever_the_number() -> None:
     resolution = found({"distributed_type": "NO", "num_processes": 8})
     assert (resolution.plan.num_processes, resolution.plan.distributed) == (1, False)

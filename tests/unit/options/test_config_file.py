@@ -101,6 +101,10 @@ def test_what_says_nothing_counts_as_not_there(key: str, text: str) -> None:
     assert (found.values, found.problems, found.rest) == ({}, (), {})
 
 
+def test_a_number_of_processes_that_is_left_open() -> None:
+    assert from_yaml("num_processes: -1").values == {}
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -13,7 +13,7 @@ from typing_extensions import Self
 from accelerate.compat import env
 from accelerate.errors import ConfigurationError, listing
 from accelerate.options.config_file import default_config_file as _default_config_file
-from accelerate.options.config_file import dump, parse, parse_text
+from accelerate.options.config_file import dump, parse, parse_text, renew
 from accelerate.options.enums import ComputeEnvironment, DistributedType, SageMakerDistributedType
 
 __all__ = [
@@ -174,7 +174,7 @@ class BaseConfig:
         problems = parse(content, path).problems
         if problems:
             raise ConfigurationError(_in_words_of_the_interface(problems, path))
-        values = cls.process_config(dict(content))
+        values = cls.process_config(renew(content))
         known = {field.name for field in dataclasses.fields(cls)}
         return cls(**{name: value for name, value in values.items() if name in known})
 

@@ -3,6 +3,7 @@
 import argparse
 
 from accelerate.commands.menu.selection_menu import BulletMenu
+from accelerate.commands.utils import HelpFormatter
 from accelerate.options.enums import (
     ComputeEnvironment,
     DistributedType,
@@ -42,7 +43,7 @@ DYNAMO_BACKENDS = [
 ]
 
 
-class SubcommandHelpFormatter(argparse.RawDescriptionHelpFormatter):
+class SubcommandHelpFormatter(HelpFormatter, argparse.RawDescriptionHelpFormatter):
     """Leaves out the line that only says that there are subcommands."""
 
     def _format_action(self, action: argparse.Action) -> str:

@@ -4,16 +4,22 @@ import pytest
 import yaml
 
 from accelerate.commands.config.config import main
+from accelerate.options.config_file import read
 
 
 def test_old_keys_are_written_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "c.yaml"
-    file.write_text("distributed_type: MULTI_GPU\nnum_processes: 2\nfp16: true\nuse_xpu: false\n")
+    file.write_text(
+        "distributed_type: MULTI_GPU\nnum_processes: 2\nfp16: true\nuse_xpu: false\n"
+        "fp8_config:\n  amax_history_length: 8\nfsdp_config:\n  limit_all_gathers: true\n"
+    )
     assert main(["update", "--config_file", str(file)]) == 0
     assert capsys.readouterr().out == f"Successfully updated the configuration file at {file}.\n"
     content = yaml.safe_load(file.read_text())
     assert (content["mixed_precision"], content["num_processes"], content["num_machines"]) == ("fp16", 2, 1)
-    assert not {"fp16", "use_xpu"} & content.keys()
+    assert not {"fp16", "use_xpu", "fsdp_config"} & content.keys()
+    assert content["fp8_config"] == {"fp8_amax_history_len": 8}
+    assert read(file).warnings == ()
 
 
 def test_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
