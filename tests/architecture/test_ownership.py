@@ -11,10 +11,13 @@ from tests.architecture.checks.source import Tree
 from tests.architecture.conftest import Plant
 
 # path -> why it compares with DistributedType.
-COMPARISONS: dict[str, str] = {}
+COMPARISONS = {
+    "precision/scaler.py": "`get_grad_scaler` is told the type by its caller",
+}
 
 # "path: class" -> why it is made there.
 CONSTRUCTIONS = {
+    "precision/autocast.py: AcceleratorState": "a public function that is told nothing about the run",
     "accelerator.py: GradientState": "the view that `Accelerator.gradient_state` gives to users",
 }
 

@@ -14,15 +14,6 @@ LATER: Mapping[str, Sequence[str]] = {
     "core": [
         "accelerate.utils.memory.find_executable_batch_size",
         "accelerate.utils.memory.should_reduce_batch_size",
-        "accelerate.utils.modeling.get_grad_scaler",
-        "accelerate.utils.modeling.get_mixed_precision_context_manager",
-        "accelerate.utils.modeling.is_peft_model",
-        "accelerate.utils.operations.TENSOR_INT_TO_DTYPE",
-        "accelerate.utils.operations.TENSOR_TYPE_TO_INT",
-        "accelerate.utils.operations.copy_tensor_to_devices",
-        "accelerate.utils.operations.gather_tensor_shape",
-        "accelerate.utils.operations.is_torch_xpu_tensor",
-        "accelerate.utils.operations.pad_input_tensors",
     ],
     "launch and config": [
         "accelerate.launchers",

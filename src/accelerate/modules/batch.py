@@ -26,6 +26,7 @@ __all__ = [
     "get_shape",
     "ignorant_find_batch_size",
     "initialize_tensors",
+    "is_torch_xpu_tensor",
     "listify",
     "slice_tensors",
 ]
@@ -63,6 +64,16 @@ def initialize_tensors(data_structure: Any) -> Any:
         data_structure,
         test_type=is_tensor_information,
     )
+
+
+def is_torch_xpu_tensor(tensor: Any) -> bool:
+    """Return whether something is a tensor on an Intel XPU.
+
+    Example:
+        >>> is_torch_xpu_tensor(torch.ones(1))
+        False
+    """
+    return isinstance(tensor, Tensor) and tensor.device.type == "xpu"
 
 
 def find_batch_size(data: Any) -> int:

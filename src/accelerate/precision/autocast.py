@@ -4,7 +4,7 @@ The base of bf16 and fp16, which name their dtype; `autocast_context` gives the 
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -15,16 +15,47 @@ from accelerate.modules.forward import ForwardWrapper, replace_forward, restore_
 from accelerate.modules.fp32 import ConvertOutputsToFp32
 from accelerate.options.handlers import AutocastKwargs, GradScalerKwargs
 from accelerate.precision.base import Dtypes, Precision
+from accelerate.state import AcceleratorState
 
-__all__ = ["AutocastForward", "AutocastPrecision", "autocast_context"]
+__all__ = [
+    "AutocastForward",
+    "AutocastPrecision",
+    "autocast_context",
+    "get_mixed_precision_context_manager",
+]
+
+# Engines of fp8 compute the rest in bfloat16.
+_DTYPES = {"bf16": torch.bfloat16, "fp8": torch.bfloat16, "fp16": torch.float16}
 
 
 def autocast_context(
-    device_type: str, dtype: torch.dtype, handler: AutocastKwargs | None = None
+    device_type: str, dtype: torch.dtype | None, handler: AutocastKwargs | None = None
 ) -> AbstractContextManager[Any]:
     """Return `torch.autocast` for a kind of device, with the options of `handler`."""
     options = {} if handler is None else handler.to_kwargs()
     return torch.autocast(device_type, dtype=dtype, **options)
+
+
+def get_mixed_precision_context_manager(
+    native_amp: bool = False, autocast_kwargs: AutocastKwargs | None = None
+) -> AbstractContextManager[Any]:
+    """Return a context in which operations compute as the `Accelerator` of this process says.
+
+    Args:
+        native_amp: cast at all; without it, the context changes nothing.
+        autocast_kwargs: options of autocast.
+
+    Returns:
+        `torch.autocast` for the device of this run, in bfloat16 or float16. Without mixed precision the dtype
+        is the one that torch chooses.
+
+    Raises:
+        ValueError: `native_amp`, and no `Accelerator` was made yet.
+    """
+    if not native_amp:
+        return nullcontext()
+    state = AcceleratorState()
+    return autocast_context(state.device.type, _DTYPES.get(state.mixed_precision), autocast_kwargs)
 
 
 class AutocastForward(ForwardWrapper):

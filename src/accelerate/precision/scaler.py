@@ -1,4 +1,5 @@
-"""The gradient scaler of fp16: torch's own, which finds out by itself when a step is over. Made by FP16.
+"""The gradient scaler of fp16: torch's own, which finds out by itself when a step is over. Made by FP16
+and by users.
 
 [Note: one update a step] The *scale* is what the loss is multiplied by. It may only change when all gradients
 computed with it are used up: once all optimizers have stepped. Torch leaves that moment to the caller's
@@ -8,6 +9,7 @@ whoever asks for it. An optimizer whose gradients were unscaled and that has nei
 is not part of that update; it stays unscaled.
 """
 
+import importlib
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -16,9 +18,11 @@ from torch.amp.grad_scaler import OptState
 from torch.optim import Optimizer
 
 from accelerate.errors import OptimizerStepError
+from accelerate.options.enums import DistributedType
 from accelerate.options.handlers import GradScalerKwargs
+from accelerate.runtime.current import current
 
-__all__ = ["GradScaler", "make_scaler"]
+__all__ = ["GradScaler", "get_grad_scaler", "make_scaler"]
 
 
 class GradScaler(torch.amp.GradScaler):
@@ -137,3 +141,26 @@ def _has_gradients(optimizer: Optimizer) -> bool:
 def make_scaler(device_type: str, handler: GradScalerKwargs | None = None) -> GradScaler:
     """Return the scaler for gradients on a kind of device, with the options of `handler`."""
     return GradScaler(device_type, **({} if handler is None else handler.to_kwargs()))
+
+
+def get_grad_scaler(distributed_type: DistributedType | None = None, **kwargs: Any) -> torch.amp.GradScaler:
+    """Return a new gradient scaler for the device of this run, which is started where nobody has.
+
+    Args:
+        distributed_type: with FSDP, the scaler agrees on overflows with the other ranks.
+        kwargs: arguments of `torch.amp.GradScaler`, such as `init_scale`.
+
+    Raises:
+        TypeError: the scaler does not take one of `kwargs`.
+
+    Example:
+        >>> get_grad_scaler(init_scale=4.0).get_scale()
+        4.0
+    """
+    device_type = current.ensure().device.type
+    if distributed_type == DistributedType.FSDP:
+        # Not before it is needed: the import takes longer than that of everything here.
+        sharded = importlib.import_module("torch.distributed.fsdp.sharded_grad_scaler").ShardedGradScaler
+        scaler: torch.amp.GradScaler = sharded(device=device_type, **kwargs)
+        return scaler
+    return GradScaler(device_type, **kwargs)

@@ -183,6 +183,8 @@ HOMES = {
     ],
     "accelerate.options.profile": ["ProfileKwargs"],
     "accelerate.options.project": ["ProjectConfiguration"],
+    "accelerate.precision.autocast": ["get_mixed_precision_context_manager"],
+    "accelerate.precision.scaler": ["get_grad_scaler"],
     "accelerate.runtime.collectives": [
         "broadcast",
         "broadcast_object_list",
@@ -193,6 +195,8 @@ HOMES = {
         "wait_for_everyone",
     ],
     "accelerate.runtime.memory": ["release_memory"],
+    "accelerate.runtime.one_holder": ["copy_tensor_to_devices"],
+    "accelerate.runtime.padding": ["pad_input_tensors"],
     "accelerate.runtime.progress": ["tqdm"],
     "accelerate.runtime.rank_group": ["CannotPadNestedTensorWarning"],
     "accelerate.runtime.rng": [

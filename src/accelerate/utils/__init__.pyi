@@ -6,6 +6,7 @@ from accelerate.utils import environment as environment
 from accelerate.utils import imports as imports
 from accelerate.utils import launch as launch
 from accelerate.utils import memory as memory
+from accelerate.utils import modeling as modeling
 from accelerate.utils import operations as operations
 from accelerate.utils import other as other
 from accelerate.utils import random as random
@@ -214,6 +215,12 @@ from accelerate.options.profile import (
 from accelerate.options.project import (
     ProjectConfiguration as ProjectConfiguration,
 )
+from accelerate.precision.autocast import (
+    get_mixed_precision_context_manager as get_mixed_precision_context_manager,
+)
+from accelerate.precision.scaler import (
+    get_grad_scaler as get_grad_scaler,
+)
 from accelerate.runtime.collectives import (
     broadcast as broadcast,
     broadcast_object_list as broadcast_object_list,
@@ -225,6 +232,12 @@ from accelerate.runtime.collectives import (
 )
 from accelerate.runtime.memory import (
     release_memory as release_memory,
+)
+from accelerate.runtime.one_holder import (
+    copy_tensor_to_devices as copy_tensor_to_devices,
+)
+from accelerate.runtime.padding import (
+    pad_input_tensors as pad_input_tensors,
 )
 from accelerate.runtime.progress import (
     tqdm as tqdm,
@@ -307,6 +320,7 @@ __all__ = [
     "convert_dict_to_env_variables",
     "convert_outputs_to_fp32",
     "convert_to_fp32",
+    "copy_tensor_to_devices",
     "deepspeed_required",
     "extract_model_from_parallel",
     "find_batch_size",
@@ -317,7 +331,9 @@ __all__ = [
     "get_current_device_type",
     "get_data_structure",
     "get_gpu_info",
+    "get_grad_scaler",
     "get_int_from_env",
+    "get_mixed_precision_context_manager",
     "get_model_tp_size",
     "get_module_children_bottom_up",
     "get_pretty_name",
@@ -394,6 +410,7 @@ __all__ = [
     "merge_dicts",
     "model_has_dtensor",
     "pad_across_processes",
+    "pad_input_tensors",
     "parse_choice_from_env",
     "parse_flag_from_env",
     "patch_environment",

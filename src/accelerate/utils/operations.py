@@ -17,6 +17,7 @@ HOMES = {
         "get_shape",
         "ignorant_find_batch_size",
         "initialize_tensors",
+        "is_torch_xpu_tensor",
         "listify",
         "slice_tensors",
     ],
@@ -46,6 +47,13 @@ HOMES = {
         "reduce",
         "verify_operation",
     ],
+    "accelerate.runtime.one_holder": [
+        "copy_tensor_to_devices",
+        "gather_tensor_shape",
+        "TENSOR_INT_TO_DTYPE",
+        "TENSOR_TYPE_TO_INT",
+    ],
+    "accelerate.runtime.padding": ["pad_input_tensors"],
     "accelerate.runtime.rank_group": ["CannotPadNestedTensorWarning"],
     "accelerate.state": [
         "AcceleratorState",

@@ -20,6 +20,7 @@ from accelerate.modules.batch import (
     get_shape as get_shape,
     ignorant_find_batch_size as ignorant_find_batch_size,
     initialize_tensors as initialize_tensors,
+    is_torch_xpu_tensor as is_torch_xpu_tensor,
     listify as listify,
     slice_tensors as slice_tensors,
 )
@@ -51,6 +52,15 @@ from accelerate.runtime.collectives import (
     reduce as reduce,
     verify_operation as verify_operation,
 )
+from accelerate.runtime.one_holder import (
+    copy_tensor_to_devices as copy_tensor_to_devices,
+    gather_tensor_shape as gather_tensor_shape,
+    TENSOR_INT_TO_DTYPE as TENSOR_INT_TO_DTYPE,
+    TENSOR_TYPE_TO_INT as TENSOR_TYPE_TO_INT,
+)
+from accelerate.runtime.padding import (
+    pad_input_tensors as pad_input_tensors,
+)
 from accelerate.runtime.rank_group import (
     CannotPadNestedTensorWarning as CannotPadNestedTensorWarning,
 )
@@ -66,6 +76,8 @@ __all__ = [
     "DistributedOperationException",
     "DistributedType",
     "PartialState",
+    "TENSOR_INT_TO_DTYPE",
+    "TENSOR_TYPE_TO_INT",
     "TensorInformation",
     "broadcast",
     "broadcast_object_list",
@@ -73,10 +85,12 @@ __all__ = [
     "concatenate",
     "convert_outputs_to_fp32",
     "convert_to_fp32",
+    "copy_tensor_to_devices",
     "find_batch_size",
     "find_device",
     "gather",
     "gather_object",
+    "gather_tensor_shape",
     "get_data_structure",
     "get_shape",
     "honor_type",
@@ -89,8 +103,10 @@ __all__ = [
     "is_torch_tensor",
     "is_torch_version",
     "is_torch_xla_available",
+    "is_torch_xpu_tensor",
     "listify",
     "pad_across_processes",
+    "pad_input_tensors",
     "recursively_apply",
     "reduce",
     "send_to_device",

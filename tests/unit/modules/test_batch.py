@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from accelerate.modules.batch import (
     concatenate,
@@ -12,6 +13,7 @@ from accelerate.modules.batch import (
     get_shape,
     ignorant_find_batch_size,
     initialize_tensors,
+    is_torch_xpu_tensor,
     listify,
     slice_tensors,
 )
@@ -99,3 +101,9 @@ def test_concatenate_refuses_what_is_no_tensor():
         concatenate([{"a": "text"}, {"a": "text"}])
     with pytest.raises(ValueError, match="nothing"):
         concatenate([])
+
+
+def test_a_tensor_on_an_xpu_is_told_from_all_else():
+    with FakeTensorMode():
+        assert is_torch_xpu_tensor(torch.empty(2, device="xpu"))
+    assert not any(map(is_torch_xpu_tensor, [torch.ones(2), [torch.ones(2)], "xpu", None]))

@@ -1,3 +1,4 @@
+import pickle
 import threading
 
 import pytest
@@ -7,9 +8,14 @@ from torch import nn
 from accelerate.devices.base import Device
 from accelerate.devices.fake import FakeDevice
 from accelerate.options.handlers import AutocastKwargs
-from accelerate.precision.autocast import AutocastForward, autocast_context
+from accelerate.precision.autocast import (
+    AutocastForward,
+    autocast_context,
+    get_mixed_precision_context_manager,
+)
 from accelerate.precision.bf16 import BF16
 from accelerate.precision.fp16 import FP16
+from accelerate.state import NotInitializedValueError, set_up_training
 
 
 class Recorder(nn.Module):
@@ -100,3 +106,40 @@ def test_the_context_has_the_options_of_the_handler_or_of_the_precision():
 def test_the_kind_of_device_is_the_precisions(model):
     BF16(FakeDevice(type="xpu")).wrap_forward(model)
     assert model.forward.model_forward.device_type == "xpu"
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("no", torch.bfloat16), ("bf16", torch.bfloat16), ("fp16", torch.float16)]
+)
+def test_the_context_for_users_computes_as_the_accelerator_says(name, dtype):
+    set_up_training(name, cpu=True)
+    weight = torch.ones(2, 2)
+    with get_mixed_precision_context_manager(True):
+        assert (weight @ weight).dtype == dtype
+    with get_mixed_precision_context_manager(True, AutocastKwargs(cache_enabled=False)):
+        assert not torch.is_autocast_cache_enabled()
+    for context in (
+        get_mixed_precision_context_manager(autocast_kwargs=AutocastKwargs(enabled=True)),
+        get_mixed_precision_context_manager(True, AutocastKwargs(enabled=False)),
+    ):
+        with context:
+            assert (weight @ weight).dtype == torch.float32
+
+
+def test_the_context_for_users_needs_an_accelerator():
+    with get_mixed_precision_context_manager():
+        assert not torch.is_autocast_enabled("cpu")
+    with pytest.raises(NotInitializedValueError, match="make one first"):
+        get_mixed_precision_context_manager(True)
+
+
+def test_a_prepared_model_pickles_and_its_copy_has_a_forward_pass_of_its_own(model):
+    """Also the object that converts outputs, by itself: nobody has to unwrap a model before."""
+    BF16(Device()).wrap_forward(model)
+    copy = pickle.loads(pickle.dumps(model))
+    alone = pickle.loads(pickle.dumps(model.forward))
+    with torch.no_grad():
+        model.weight.zero_()
+    assert copy(torch.ones(1, 2)).tolist() == [[2.0, 2.0]]
+    assert alone(torch.ones(1, 2)).tolist() == [[2.0, 2.0]]
+    assert copy.seen == [(torch.bfloat16, True)]

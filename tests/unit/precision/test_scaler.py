@@ -8,10 +8,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 from accelerate.errors import OptimizerStepError
+from accelerate.options.enums import DistributedType
 from accelerate.options.handlers import GradScalerKwargs
-from accelerate.precision.scaler import GradScaler, make_scaler
+from accelerate.precision.scaler import GradScaler, get_grad_scaler, make_scaler
+from accelerate.runtime.current import current
 
 
 @dataclass(frozen=True)
@@ -237,3 +240,26 @@ def test_switched_off_it_does_nothing(parameter, optimizer):
     assert (scaler.skipped, scaler.get_scale(), scaler.state_dict()) == (False, 1.0, {})
     scaler.load_state_dict({})
     assert not pickle.loads(pickle.dumps(scaler)).is_enabled()
+
+
+@pytest.fixture
+def run_on_cpu():
+    current.start(cpu=True)
+    yield
+    current.reset()
+
+
+@pytest.mark.parametrize("kind", [None, DistributedType.NO, DistributedType.MULTI_GPU])
+def test_a_scaler_for_users_is_for_the_device_of_the_run(run_on_cpu, kind):
+    scaler = get_grad_scaler(kind, init_scale=4.0)
+    assert type(scaler) is GradScaler
+    assert scaler.scale(torch.ones(1)).tolist() == [4.0]
+    with pytest.raises(TypeError, match="bogus"):
+        get_grad_scaler(kind, bogus=1)
+
+
+def test_the_scaler_of_fsdp_agrees_between_ranks(run_on_cpu):
+    scaler = get_grad_scaler(DistributedType.FSDP, init_scale=8.0)
+    assert type(scaler) is ShardedGradScaler
+    assert scaler.is_enabled()
+    assert scaler.get_scale() == 8.0
