@@ -1,0 +1,132 @@
+"""How the ranks of a run agree on a step of a save or a load. Called by checkpointing on every rank.
+
+A step ends when every rank has said how it went: where one has failed, all raise an error that names it, and
+nobody waits. A rank that has died is noticed by its connection, within seconds. The ranks talk in the thread
+that trains, over gloo: over the group of the run, or beside another backend over a group of their own.
+"""
+
+import logging
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from accelerate.errors import CheckpointError
+from accelerate.runtime.current import Current
+from accelerate.runtime.rank_group import RankGroup
+
+__all__ = ["Ranks", "Step"]
+
+logger = logging.getLogger(__name__)
+
+# Default process group -> the gloo group that goes beside it.
+_groups: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()
+
+
+@dataclass
+class Step:
+    """One step of a save or a load, as this rank sees it.
+
+    Attributes:
+        value: what this rank has to tell the others; plain data.
+        answers: what each rank told, in rank order; once the step is over.
+    """
+
+    value: Any = None
+    answers: list[Any] = field(default_factory=list)
+
+
+class Ranks:
+    """The ranks of a run. This base is one process, which agrees with itself.
+
+    Args:
+        rank: this process.
+        size: number of ranks.
+        leader: lowest rank on this process's machine.
+    """
+
+    def __init__(self, *, rank: int = 0, size: int = 1, leader: int = 0) -> None:
+        self.rank = rank
+        self.size = size
+        self.leader = leader
+
+    @staticmethod
+    def of(run: Current) -> "Ranks":
+        """Return the ranks of a run that was started."""
+        world = run.world
+        if world.size == 1:
+            return Ranks()
+        return ConnectedRanks(run, rank=world.rank, size=world.size, leader=world.rank - world.local_rank)
+
+    @contextmanager
+    def step(self, doing: str, otherwise: str) -> Iterator[Step]:
+        """Surround what each rank does by itself; all leave the block together, or all raise.
+
+        Every rank enters each step, in one order.
+
+        Args:
+            doing: the step in words, such as "while writing its files".
+            otherwise: what a failure means, as a sentence.
+
+        Raises:
+            CheckpointError: a rank has failed; the cause is named.
+            Exception: what this rank raised, where there is one rank, or all raised alike.
+        """
+        step, problem = Step(), None
+        try:
+            yield step
+        except Exception as error:
+            problem = error
+        told = None if problem is None else (type(problem).__name__, str(problem))
+        replies = self.exchange((told, step.value))
+        failures = {rank: failure for rank, (failure, _) in enumerate(replies) if failure is not None}
+        if problem is not None and len(failures) == self.size:
+            if len({name for name, _ in failures.values()}) == 1:
+                raise problem
+        if failures:
+            raise _failure(failures, doing, otherwise) from problem
+        step.answers = [value for _, value in replies]
+
+    def exchange(self, message: Any) -> list[Any]:
+        """Return the messages of all ranks, in rank order. Every rank calls it."""
+        return [message]
+
+
+class ConnectedRanks(Ranks):
+    """Several ranks, which talk over gloo."""
+
+    def __init__(self, run: Current, **kwargs: int) -> None:
+        super().__init__(**kwargs)
+        self._run = run
+
+    def exchange(self, message: Any) -> list[Any]:
+        """Return the messages of all ranks, in rank order. Every rank calls it."""
+        replies: list[Any] = self._group().gather_object({"message": message})
+        return [reply["message"] for reply in replies]
+
+    def _group(self) -> RankGroup:
+        world = dist.group.WORLD
+        if self._run.backend == "gloo" or not dist.is_gloo_available():
+            return self._ranks(self._run.device, None)
+        if world not in _groups:
+            _groups[world] = dist.new_group(backend="gloo")
+        return self._ranks(torch.device("cpu"), _groups[world])
+
+    def _ranks(self, device: torch.device, group: Any) -> RankGroup:
+        return RankGroup(size=self.size, rank=self.rank, device=device, group=group, debug=self._run.debug)
+
+
+def _failure(failures: dict[int, tuple[str, str]], doing: str, otherwise: str) -> CheckpointError:
+    """Return the error for all ranks; ranks that failed alike share a sentence."""
+    ranks_of: dict[str, list[int]] = {}
+    for rank, (name, text) in failures.items():
+        ranks_of.setdefault(f"{name}: {text}", []).append(rank)
+    sentences = [
+        f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))} failed {doing}: {cause}"
+        for cause, ranks in ranks_of.items()
+    ]
+    return CheckpointError(f"{'; '.join(sentences)}\n{otherwise}")
