@@ -905,9 +905,10 @@ class Accelerator(ProcessHelpers):
             run=current,
             strategy=self._strategy,
             project=self.project_configuration,
-            wait_for_everyone=self.wait_for_everyone,
+            ranks=checkpointing.Ranks.of(current),
             hooks=self._save_model_state_pre_hook.values(),
             safe_serialization=safe_serialization,
+            **save_model_func_kwargs,
         )
 
     def load_state(
@@ -933,11 +934,13 @@ class Accelerator(ProcessHelpers):
             run=current,
             strategy=self._strategy,
             project=self.project_configuration,
+            ranks=checkpointing.Ranks.of(current),
             hooks=self._load_model_state_pre_hook.values(),
             load_kwargs=load_kwargs,
             **load_model_func_kwargs,
         )
         self.step = attributes.get("step", self.step)
+        accumulation.sync_gradients = not attributes["open_window"]
 
     def _registry(self) -> checkpointing.Registry:
         return checkpointing.Registry(
@@ -948,6 +951,7 @@ class Accelerator(ProcessHelpers):
             custom_objects=self._custom_objects,
             scaler=self.scaler,
             step=self.step,
+            open_window=not accumulation.sync_gradients,
         )
 
     # ---- the end -------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 from safetensors.torch import load_file
 
 from accelerate.accelerator import Accelerator
+from accelerate.checkpoint.manifest import MANIFEST
 from accelerate.state import AcceleratorState, GradientState
 from tests.reference.checkpoint_objects import describe, make
 
@@ -55,7 +56,7 @@ def test_the_same_objects_give_the_same_file_names(accelerator, tmp_path):
         accelerator.save_state(tmp_path / folder, safe_serialization=safe)
     accelerator.save_model(accelerator._models[1], tmp_path / "shards", max_shard_size=24)
     for folder in ("safetensors", "pickles", "shards"):
-        ours = {path.name for path in (tmp_path / folder).iterdir()}
+        ours = {path.name for path in (tmp_path / folder).iterdir() if path.name != MANIFEST}
         assert ours == {path.name for path in (RECORDED / folder).iterdir()}
     for path in (RECORDED / "shards").glob("*.safetensors"):
         assert load_file(tmp_path / "shards" / path.name).keys() == load_file(path).keys()

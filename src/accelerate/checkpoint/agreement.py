@@ -5,7 +5,6 @@ nobody waits. A rank that has died is noticed by its connection, within seconds.
 that trains, over gloo: over the group of the run, or beside another backend over a group of their own.
 """
 
-import logging
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +17,9 @@ import torch.distributed as dist
 from accelerate.errors import CheckpointError
 from accelerate.runtime.current import Current
 from accelerate.runtime.rank_group import RankGroup
+from accelerate.runtime.world import World
 
 __all__ = ["Ranks", "Step"]
-
-logger = logging.getLogger(__name__)
 
 # Default process group -> the gloo group that goes beside it.
 _groups: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()
@@ -44,23 +42,23 @@ class Ranks:
     """The ranks of a run. This base is one process, which agrees with itself.
 
     Args:
-        rank: this process.
-        size: number of ranks.
-        leader: lowest rank on this process's machine.
+        world: who this process is.
     """
 
-    def __init__(self, *, rank: int = 0, size: int = 1, leader: int = 0) -> None:
-        self.rank = rank
-        self.size = size
-        self.leader = leader
+    def __init__(self, world: World) -> None:
+        self.rank = world.rank
+        self.size = world.size
+        self.local_rank = world.local_rank
+        self.local_size = world.local_size
 
     @staticmethod
     def of(run: Current) -> "Ranks":
         """Return the ranks of a run that was started."""
-        world = run.world
-        if world.size == 1:
-            return Ranks()
-        return ConnectedRanks(run, rank=world.rank, size=world.size, leader=world.rank - world.local_rank)
+        return Ranks(run.world) if run.world.size == 1 else ConnectedRanks(run)
+
+    def leads(self, each_machine: bool) -> bool:
+        """Return whether this is the main process, or with `each_machine` the first one of its machine."""
+        return (self.local_rank if each_machine else self.rank) == 0
 
     @contextmanager
     def step(self, doing: str, otherwise: str) -> Iterator[Step]:
@@ -84,9 +82,9 @@ class Ranks:
         told = None if problem is None else (type(problem).__name__, str(problem))
         replies = self.exchange((told, step.value))
         failures = {rank: failure for rank, (failure, _) in enumerate(replies) if failure is not None}
-        if problem is not None and len(failures) == self.size:
-            if len({name for name, _ in failures.values()}) == 1:
-                raise problem
+        kinds = {name for name, _ in failures.values()}
+        if problem is not None and len(failures) == self.size and len(kinds) == 1:
+            raise problem
         if failures:
             raise _failure(failures, doing, otherwise) from problem
         step.answers = [value for _, value in replies]
@@ -99,8 +97,8 @@ class Ranks:
 class ConnectedRanks(Ranks):
     """Several ranks, which talk over gloo."""
 
-    def __init__(self, run: Current, **kwargs: int) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, run: Current) -> None:
+        super().__init__(run.world)
         self._run = run
 
     def exchange(self, message: Any) -> list[Any]:

@@ -1,13 +1,13 @@
 """From a folder being written to a checkpoint that is there: staging, publishing, and mending after a crash.
 
-Called by checkpointing; who calls what: `Staging.begin`, `seal`, `publish` and `discard` on the rank that leads
-a machine (or the main one, where machines share the folder), everything else on any rank.
+Called by checkpoint/save.py and choice.py, on the rank that leads a machine, or on the main one where
+machines share the folder.
 
 [Note: commit]
 The *target* is the folder that the checkpoint is for. All is written into the *staging* folder, on the same
 file system: beside the target (`.<name>.staging`), or where the caller says. When every file is on the disk,
-the manifest is written into it, and the staging folder is *sealed*: it is a whole checkpoint. Publishing gives
-it the name of the target:
+the manifest is written into it, and the staging folder is *sealed*: it is a whole checkpoint. Publishing
+gives it the name of the target:
 - no target, or an empty one: the staging folder is renamed;
 - another checkpoint there: what is not of that checkpoint (the user's own files) is carried over by hard
   link, then both folders change names at once, then the old one is removed;
@@ -89,8 +89,8 @@ def is_pinned(folder: Path) -> bool:
 
 
 def new_generation() -> str:
-    """Return a name for a save that no other has."""
-    return uuid.uuid4().hex
+    """Return a name for a save that no other has; of two names the later is greater."""
+    return f"{time.time():014.3f}-{uuid.uuid4().hex}"
 
 
 class Staging:
@@ -115,7 +115,9 @@ class Staging:
         """Return the files in the staging folder that nobody has summed up yet."""
         return [name for name in manifest.files_in(self.folder) if name not in known]
 
-    def seal(self, files: Mapping[str, Stamp], *, generation: str, step: int, world_size: int, rank: int) -> None:
+    def seal(
+        self, files: Mapping[str, Stamp], *, generation: str, step: int, world_size: int, rank: int
+    ) -> None:
         """Bring all names to the disk and write the manifest; then the staging folder is a whole checkpoint.
 
         Args:
@@ -169,9 +171,9 @@ class Staging:
     def remove_parent(self) -> None:
         """Remove the folder that staging folders are made in, where it is of no other use."""
         parent = self.folder.parent
-        if parent != self.place.target.parent and parent != self.place.target and parent.is_dir():
-            if not os.listdir(parent):
-                disk.remove_folder(parent)
+        is_separate = parent not in (self.place.target.parent, self.place.target)
+        if is_separate and parent.is_dir() and not os.listdir(parent):
+            disk.remove_folder(parent)
 
 
 def recover(place: Place) -> None:
@@ -222,7 +224,7 @@ def _carry_over(old: Path, new: Path) -> bool:
 
 
 def _make_inner_folders(old: Path, new: Path, name: str) -> set[Path]:
-    """Make the folders that a carried file lies in, with the modes that they had; return who got new names."""
+    """Make the folders that a carried file lies in; return the folders that got new names in them."""
     touched = set()
     for inside in reversed(Path(name).parents[:-1]):
         if not (new / inside).exists():

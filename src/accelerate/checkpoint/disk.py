@@ -86,7 +86,9 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self.path = path
         _tell("create", path)
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        self._descriptor = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666
+        )
         self._pending = bytearray()
         self._size = 0
         self._crc32 = 0

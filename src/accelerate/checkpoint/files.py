@@ -17,7 +17,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import torch
@@ -166,7 +166,7 @@ def write_new(obj: Any, path: Path, *, safe_serialization: bool = False) -> disk
         if storable is not None:
             tensors.write(storable, writer)
         else:
-            torch.save(obj, writer)
+            torch.save(obj, cast(BinaryIO, writer))
     return writer.stamp
 
 

@@ -192,4 +192,3 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-

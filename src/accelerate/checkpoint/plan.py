@@ -1,7 +1,7 @@
 """Which files a checkpoint consists of, as a value, and the step that writes them. Called by checkpointing.
 
 Every rank computes the whole plan, since collecting a state may be a collective; `write_plan` then writes
-those files that are this rank's to write. Whoever wraps it (a commit) passes the folder.
+those files that are this rank's to write.
 """
 
 import logging
@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accelerate.checkpoint import files, naming, rng
+from accelerate.checkpoint import files, naming, rng, window
+from accelerate.checkpoint.disk import Stamp
 from accelerate.devices.base import Device
 
 __all__ = [
     "PlannedFile",
     "Registry",
     "plan_custom_object",
+    "plan_gradients",
     "plan_objects",
     "plan_random_states",
     "stateful_loaders",
@@ -38,6 +40,7 @@ class Registry:
         custom_objects: what the user registered, in that order.
         scaler: gradient scaler, None when there is none.
         step: the Accelerator's counter.
+        open_window: whether gradients are being accumulated, and not yet shared among ranks.
     """
 
     models: Sequence[Any] = ()
@@ -47,6 +50,7 @@ class Registry:
     custom_objects: Sequence[Any] = ()
     scaler: Any = None
     step: int = 0
+    open_window: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +126,31 @@ def plan_random_states(step: int, device: Device, *, rank: int) -> PlannedFile:
     )
 
 
+def plan_gradients(registry: Registry, modules: Sequence[Any], *, rank: int) -> list[PlannedFile]:
+    """Return the file with this rank's gradients, where an accumulation window is open.
+
+    Args:
+        registry: whose.
+        modules: the user's modules behind its models.
+        rank: this process.
+
+    Raises:
+        CheckpointError: a gradient cannot be stored.
+    """
+    if not registry.open_window:
+        return []
+    gradients = window.collect(modules, registry.optimizers)
+    return [
+        PlannedFile(
+            name=naming.gradients(rank),
+            content=gradients,
+            holds="Gradients of the open accumulation window",
+            safe=True,
+            every_rank=True,
+        )
+    ]
+
+
 def plan_custom_object(obj: Any, index: int) -> PlannedFile:
     """Return the file of the index-th registered object."""
     return PlannedFile(
@@ -129,8 +158,10 @@ def plan_custom_object(obj: Any, index: int) -> PlannedFile:
     )
 
 
-def write_plan(plan: Iterable[PlannedFile], folder: Path, *, is_writer: bool) -> None:
-    """Write the files of a plan that are this rank's to write, each whole or not at all.
+def write_plan(
+    plan: Iterable[PlannedFile], folder: Path, *, is_writer: bool, new: bool = False
+) -> dict[str, Stamp]:
+    """Write the files of a plan that are this rank's to write.
 
     Says at once, in a warning, when a file holds what loading will refuse.
 
@@ -138,12 +169,21 @@ def write_plan(plan: Iterable[PlannedFile], folder: Path, *, is_writer: bool) ->
         plan: what to write.
         folder: where; it exists.
         is_writer: whether this rank also writes the files that exist once.
+        new: the folder is a staging folder, where no file exists yet. Elsewhere each file appears whole or
+            not at all.
+
+    Returns:
+        The files that were written, with `new`.
     """
+    stamps = {}
     for file in plan:
         if not (is_writer or file.every_rank):
             continue
         path = folder / file.name
-        files.write_file(file.content, path, safe_serialization=file.safe)
+        if new:
+            stamps[file.name] = files.write_new(file.content, path, safe_serialization=file.safe)
+        else:
+            files.write_file(file.content, path, safe_serialization=file.safe)
         logger.info("%s saved in %s", file.holds, path)
         unsafe = [] if file.safe else files.unsafe_names(path)
         if unsafe:
@@ -155,3 +195,4 @@ def write_plan(plan: Iterable[PlannedFile], folder: Path, *, is_writer: bool) ->
                 path,
                 ", ".join(unsafe),
             )
+    return stamps

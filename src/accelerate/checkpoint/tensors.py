@@ -83,7 +83,7 @@ def _bytes_of(tensor: Tensor) -> memoryview:
     if sys.byteorder == "big" and tensor.element_size() > 1:
         width = tensor.element_size() // (2 if tensor.is_complex() else 1)
         flat = flat.reshape(-1, width)[:, ::-1].copy().reshape(-1)
-    return memoryview(flat)
+    return flat.data
 
 
 def read_into(path: Path, live: Mapping[str, Tensor]) -> bool:
@@ -147,10 +147,9 @@ def _places(file: Any, path: Path) -> dict[str, tuple[str, list[int], int]] | No
 
 
 def _fill(file: Any, tensor: Tensor, path: Path) -> None:
-    view = memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())
+    view = tensor.detach().reshape(-1).view(torch.uint8).numpy().data
     while view:
         count = file.readinto(view)
         if not count:
             raise CheckpointError(f"{path} cannot be read: it is damaged (it ends too early).")
         view = view[count:]
-
