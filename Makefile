@@ -3,6 +3,7 @@
 #   make demo    train the example on 2 CPU processes
 #   make test    everything that must pass: lint, types and all tests
 #   make check   lint, types and the architecture tests: seconds, no distributed run
+#   make crash-sweep   stop saves of checkpoints at every call and 200 random times: minutes
 #   make test-core test-data test-checkpoint test-launch    the tests of one subject
 #   make format  let ruff rewrite the layout
 #   make clean   remove the virtual environment and caches
@@ -19,10 +20,10 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 # The subjects. What none of them names belongs to the core, so that together they are all tests.
 DATA := $(wildcard tests/unit/data tests/*/test_data*.py)
-CHECKPOINT := $(wildcard tests/unit/checkpoint tests/*/test_checkpoint*.py)
+CHECKPOINT := $(wildcard tests/checkpoint tests/unit/checkpoint tests/*/test_checkpoint*.py)
 LAUNCH := $(wildcard tests/unit/launching tests/unit/commands tests/*/test_launch*.py)
 
-.PHONY: demo test check lint format clean test-core test-data test-checkpoint test-launch
+.PHONY: demo test check lint format clean crash-sweep test-core test-data test-checkpoint test-launch
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo
@@ -52,6 +53,9 @@ test-data: $(VENV)/.installed-test
 
 test-checkpoint: $(VENV)/.installed-test
 	$(PYTEST) $(or $(CHECKPOINT),$(error no tests about checkpoints))
+
+crash-sweep: $(VENV)/.installed-test
+	CRASH_SWEEP=full $(PYTEST) --timeout 1800 tests/checkpoint/crash
 
 test-launch: $(VENV)/.installed-test
 	$(PYTEST) $(or $(LAUNCH),$(error no tests about launching))

@@ -107,7 +107,11 @@ class Staging:
     def begin(self) -> None:
         """Make the staging folder, after mending what an earlier save has left."""
         recover(self.place)
-        disk.remove_tree(self.folder)
+        leftovers = [self.folder]
+        if self._has_separate_parent() and self.folder.parent.is_dir():
+            leftovers = sorted(self.folder.parent.iterdir())
+        for leftover in leftovers:
+            disk.remove_tree(leftover)
         disk.make_folders(self.place.target if not self.place.renames else self.place.target.parent)
         disk.make_folders(self.folder, lasting=False)  # publishing brings it to the disk under its name
 
@@ -171,9 +175,11 @@ class Staging:
     def remove_parent(self) -> None:
         """Remove the folder that staging folders are made in, where it is of no other use."""
         parent = self.folder.parent
-        is_separate = parent not in (self.place.target.parent, self.place.target)
-        if is_separate and parent.is_dir() and not os.listdir(parent):
+        if self._has_separate_parent() and parent.is_dir() and not os.listdir(parent):
             disk.remove_folder(parent)
+
+    def _has_separate_parent(self) -> bool:
+        return self.folder.parent not in (self.place.target.parent, self.place.target)
 
 
 def recover(place: Place) -> None:

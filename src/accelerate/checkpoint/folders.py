@@ -159,12 +159,11 @@ def _remove(checkpoint: Path, staging: Path) -> None:
         disk.unlink(checkpoint)
         return
     hidden = staging / f"{checkpoint.name}.removed"
-    disk.make_folders(staging, lasting=False)
+    if not staging.is_dir():
+        disk.make_folders(staging, lasting=False)
     try:
         disk.remove_tree(hidden)
         disk.rename(checkpoint, hidden)
     except OSError:  # another file system: then the manifest goes last, which says what is missing
         hidden = checkpoint
     disk.remove_tree(hidden, last=MANIFEST)
-    if not os.listdir(staging):
-        disk.remove_folder(staging)

@@ -4,7 +4,8 @@ The order: enter, `writing`, `commit`, leave, `rotate`. Whatever fails on a rank
 is an error on all, and nothing has changed but for the staging folder, which is removed.
 """
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -109,9 +110,7 @@ class Save:
                 old = self._staging.publish()
         # Only now has every machine the new one.
         if self.leads and old is not None:
-            disk.remove_tree(old)
-        if self.leads:
-            self._staging.remove_parent()
+            _clear_up(lambda: disk.remove_tree(old), old)
 
     def _half_published(self) -> str:
         if self._several_folders:
@@ -146,7 +145,20 @@ class Save:
         return answers[first : first + self._ranks.local_size]
 
     def rotate(self) -> None:
-        """Remove the checkpoints of automatic naming that are beyond the limit."""
+        """Remove the checkpoints of automatic naming that are beyond the limit. Called after each of them."""
         if self.leads:
             parent = self._staging.folder.parent
             folders.remove_oldest(self._target, self._project.total_limit, parent)
+            _clear_up(self._staging.remove_parent, parent)
+
+
+def _clear_up(remove: Callable[[], None], path: Path) -> None:
+    """Remove what is of no more use; a failure takes nothing from the checkpoint, which is committed."""
+    try:
+        remove()
+    except OSError as error:
+        warnings.warn(
+            f"{path} is of no more use, but could not be removed ({error}): it takes up space until the next "
+            "save.",
+            stacklevel=5,
+        )
