@@ -23,7 +23,7 @@ import os
 import stat
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -160,8 +160,11 @@ class Staging:
             disk.rename(self.folder, place.target)
             disk.sync(place.target.parent)
             return None
-        if disk.can_exchange() and _carry_over(place.target, self.folder) and _exchanged(self.folder, place):
-            return self.folder
+        made = _carry_over(place.target, self.folder) if disk.can_exchange() else None
+        if made is not None:
+            if _exchanged(self.folder, place):
+                return self.folder
+            _undo(made)
         disk.rename(self.folder, place.journal)
         disk.sync(place.journal.parent)
         _roll_forward(place.target, place.journal)
@@ -205,39 +208,51 @@ def own_files(folder: Path) -> set[str]:
     return {name for name in names if name == MANIFEST or naming.is_checkpoint_file(name)}
 
 
-def _carry_over(old: Path, new: Path) -> bool:
-    """Give the user's files in `old` a second name in `new`; return whether that was possible."""
-    own = own_files(old)
-    touched = set()
-    for name in manifest.files_in(old, without=_INNER):
-        if name in own or os.path.lexists(new / name):
-            continue
-        touched |= _make_inner_folders(old, new, name)
-        touched.add((new / name).parent)
-        try:
-            if (old / name).is_symlink():
-                disk.symlink(os.readlink(old / name), new / name)
-            else:
-                disk.link(old / name, new / name)
-        except OSError as error:
-            if error.errno in disk.NO_LINK:
-                return False
+def _carry_over(old: Path, new: Path) -> list[Path] | None:
+    """Give the user's files in `old` a second name in `new`.
+
+    Returns:
+        What was made in `new`, in that order; None where it cannot be done, and nothing is left of it.
+    """
+    own, made = own_files(old), []
+    try:
+        for name in manifest.files_in(old, without=_INNER):
+            if name not in own and not os.path.lexists(new / name):
+                made += _make_inner_folders(old, new, name)
+                made.append(new / name)
+                _double(old / name, new / name)
+    except OSError as error:
+        if error.errno not in disk.NO_LINK:
             raise
+        _undo(made)
+        return None
     disk.change_mode(new, stat.S_IMODE(old.stat().st_mode))
-    for folder in sorted(touched):
+    for folder in sorted({path.parent for path in made}):
         disk.sync(folder)
-    return True
+    return made
 
 
-def _make_inner_folders(old: Path, new: Path, name: str) -> set[Path]:
-    """Make the folders that a carried file lies in; return the folders that got new names in them."""
-    touched = set()
+def _double(source: Path, target: Path) -> None:
+    if source.is_symlink():
+        disk.symlink(os.readlink(source), target)
+    else:
+        disk.link(source, target)
+
+
+def _make_inner_folders(old: Path, new: Path, name: str) -> list[Path]:
+    """Make the folders that a carried file lies in, and return them."""
+    made = []
     for inside in reversed(Path(name).parents[:-1]):
         if not (new / inside).exists():
+            made.append(new / inside)
             disk.make_folder(new / inside)
             disk.change_mode(new / inside, stat.S_IMODE((old / inside).stat().st_mode))
-            touched.add((new / inside).parent)
-    return touched
+    return made
+
+
+def _undo(made: Sequence[Path]) -> None:
+    for path in reversed(made):
+        disk.remove_tree(path)
 
 
 def _exchanged(staging: Path, place: Place) -> bool:
