@@ -288,13 +288,23 @@ def _roll_forward(target: Path, journal: Path) -> None:
         for name in incoming:
             if name != MANIFEST:
                 folders |= _move(journal, target, name)
-        for name in sorted(own_files(target) - stays - {MANIFEST}):
-            disk.unlink(target / name)
+        there = set(manifest.files_in(target, without=_INNER))
+        for name in sorted(own_files(target) & there - stays - {MANIFEST}):
+            _remove_with_folders(target, name)
         for folder in sorted(folders):
             disk.sync(folder)
         disk.rename(journal / MANIFEST, target / MANIFEST)
         disk.sync(target)
     disk.remove_tree(journal)
+
+
+def _remove_with_folders(target: Path, name: str) -> None:
+    """Remove a file, and the folders inside the target that it leaves empty."""
+    disk.unlink(target / name)
+    for inside in Path(name).parents[:-1]:
+        if os.listdir(target / inside):
+            return
+        disk.remove_folder(target / inside)
 
 
 def _move(journal: Path, target: Path, name: str) -> set[Path]:
