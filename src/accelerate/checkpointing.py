@@ -240,7 +240,7 @@ def _load(
     common = _without_owned(dataclasses.replace(registry, models=models), owned)
     restore.require_files(source.folder, common)
     restore.load_objects(source, common, location, load_kwargs, model_kwargs)
-    _note_models(source, len(registry.models))
+    _note_others(source, len(registry.models), owned)
     weights_only = load_kwargs.get("weights_only", True)
     for index, obj in enumerate(registry.custom_objects):
         restore.load_custom_object(obj, source, index, weights_only=weights_only)
@@ -253,10 +253,12 @@ def _load(
     return {OPEN_WINDOW: is_open, **restore.load_random_states(source, run.world.rank, run.kind)}
 
 
-def _note_models(source: Source, num_models: int) -> None:
-    """Note that models which a hook or the strategy has loaded need no more."""
+def _note_others(source: Source, num_models: int, owned: "Owned") -> None:
+    """Note what needs no more: models that a hook has loaded, and what the strategy has."""
     for index in range(num_models):
         source.used |= {naming.weights(index, safe_serialization=safe) for safe in (True, False)}
+    kinds = {"models": owned.models, "optimizers": owned.optimizers, "schedulers": owned.schedulers}
+    source.used |= {name for name in source.names() if naming.is_kind(name, **kinds)}
 
 
 def _is_numbered(folder: Path, project: ProjectConfiguration) -> bool:

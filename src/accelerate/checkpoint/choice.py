@@ -112,12 +112,8 @@ def _newest(project: ProjectConfiguration, ranks: Ranks, *, strict: bool) -> Cho
     for number in _in_order(lists):
         found = _numbered(number, lists, project, ranks)
         if isinstance(found, Chosen):
-            if wrong and ranks.rank == 0:
-                warnings.warn(
-                    f"Passed over, since they are not whole: {'; '.join(wrong)}. Loading {found.folder}, the "
-                    "newest whole checkpoint.",
-                    stacklevel=4,
-                )
+            if ranks.rank == 0:
+                _tell_passed_over(number, lists, wrong, found.folder)
             return found
         wrong += found
         if strict:
@@ -128,6 +124,22 @@ def _newest(project: ProjectConfiguration, ranks: Ranks, *, strict: bool) -> Cho
             "checkpoint_<number>."
         )
     raise CheckpointError(f"load_state({strict=}): {'; '.join(wrong)}. {_NOTHING_LOADED}")
+
+
+def _tell_passed_over(
+    number: int, lists: Sequence[Mapping[int, str]], wrong: Sequence[str], folder: Path
+) -> None:
+    unsure = [n for found in lists for n, generation in found.items() if n > number and generation == _LEGACY]
+    reasons = [f"since they are not whole: {'; '.join(wrong)}"] if wrong else []
+    if unsure:
+        names = ", ".join(f"checkpoint_{n}" for n in sorted(set(unsure)))
+        reasons.append(f"since without {manifest.MANIFEST} nothing tells whether they are whole: {names}")
+    if reasons:
+        warnings.warn(
+            f"Passed over, {'; '.join(reasons)}. Loading {folder}, the newest checkpoint that is known to be "
+            "whole. To load another one, name its folder.",
+            stacklevel=5,
+        )
 
 
 def _generations(project: ProjectConfiguration) -> dict[int, str]:

@@ -9,6 +9,7 @@ has mapped the old file keeps it. A checkpoint is written with `write_new` into 
 
 import _codecs
 import contextlib
+import errno
 import os
 import pickle
 import re
@@ -126,9 +127,11 @@ def load(f: FileName | BinaryIO, map_location: Any = None, **kwargs: Any) -> Any
             return torch.load(
                 f, map_location=_without_cpu_index(map_location), weights_only=weights_only, **kwargs
             )
-        except (OSError, MemoryError, torch.OutOfMemoryError):
+        except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:  # that is a place in no file
+                raise
             # What torch.load raises for damage depends on where the damage is: RuntimeError, EOFError,
             # UnpicklingError, KeyError, UnicodeDecodeError ... Nothing is hidden: all end in an error.
             raise _reading_failed(f, error, weights_only=weights_only) from error
@@ -300,7 +303,7 @@ def _unsafe_names(f: FileName | BinaryIO) -> list[str]:
         f.seek(0)
     try:
         return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(f))
-    except (ValueError, RuntimeError, EOFError, LookupError, pickle.UnpicklingError):
+    except (ValueError, RuntimeError, EOFError, LookupError, OSError, pickle.UnpicklingError):
         return []  # asked after a failure, to say more about it: this file is too damaged to tell
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "gradients",
     "gradients_rank",
     "is_checkpoint_file",
+    "is_kind",
     "list_checkpoints",
     "loader",
     "newest_checkpoint",
@@ -175,6 +176,16 @@ def is_checkpoint_file(name: str) -> bool:
     """
     numbered = (_CUSTOM_OBJECT, _RANDOM_STATES, _GRADIENTS)
     return any(pattern.fullmatch(name) for pattern in (_ONE_A_KIND, *numbered))
+
+
+def is_kind(name: str, *, models: bool = False, optimizers: bool = False, schedulers: bool = False) -> bool:
+    """Return whether a file of a checkpoint is of one of these kinds, whoever wrote it."""
+    stems = {
+        (MODEL_NAME, SAFE_MODEL_NAME): models,
+        (OPTIMIZER_NAME,): optimizers,
+        (SCHEDULER_NAME,): schedulers,
+    }
+    return any(asked and name.startswith(stem) for stem, asked in stems.items())
 
 
 def checkpoint_folder(project_dir: str | os.PathLike[str], iteration: int) -> Path:

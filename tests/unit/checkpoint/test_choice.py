@@ -76,7 +76,8 @@ def test_when_all_are_damaged_all_are_named(project, checkpoints):
 
 def test_a_folder_without_manifest_comes_last(project, checkpoints, tmp_path):
     legacy = make(tmp_path / "checkpoints" / "checkpoint_11", legacy=True)
-    assert chosen(None, project).folder == checkpoints[2]
+    with pytest.warns(UserWarning, match=r"nothing tells whether they are whole: checkpoint_11\. Loading"):
+        assert chosen(None, project).folder == checkpoints[2]
     found = chosen(legacy, project)
     assert (found.folder, found.manifest) == (legacy, None)
     for folder in checkpoints:
