@@ -5,7 +5,10 @@
 #   make check   lint, types and the architecture tests: seconds, no distributed run
 #   make crash-sweep   stop saves of checkpoints at every call and 200 random times: minutes
 #   make test-core test-data test-checkpoint test-launch    the tests of one subject
+#   make golden  write the kept plans of launches anew, to be reviewed
 #   make format  let ruff rewrite the layout
+#   make differences    write docs/differences.md from docs/differences.yaml
+#   make reference      record anew what the interface's reference does; REFERENCE_PYTHON names a Python that has it
 #   make clean   remove the virtual environment and caches
 
 PYTHON ?= python3
@@ -23,7 +26,12 @@ DATA := $(wildcard tests/unit/data tests/*/test_data*.py)
 CHECKPOINT := $(wildcard tests/checkpoint tests/unit/checkpoint tests/*/test_checkpoint*.py)
 LAUNCH := $(wildcard tests/unit/launching tests/unit/commands tests/*/test_launch*.py)
 
-.PHONY: demo test check lint format clean crash-sweep test-core test-data test-checkpoint test-launch
+# Each recorder tests/reference/record_NAME.py writes data/NAME.json; a checkpoint is a folder.
+REFERENCE_PYTHON ?= $(ACCELERATE_REFERENCE_PYTHON)
+RECORDED := tests/reference/data
+RECORDINGS := $(patsubst tests/reference/record_%.py,%,$(wildcard tests/reference/record_*.py))
+
+.PHONY: demo test check lint format crash-sweep golden differences reference clean test-core test-data test-checkpoint test-launch
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo
@@ -59,6 +67,20 @@ crash-sweep: $(VENV)/.installed-test
 
 test-launch: $(VENV)/.installed-test
 	$(PYTEST) $(or $(LAUNCH),$(error no tests about launching))
+
+# The plans of launches that are kept as text: look at the difference before it is committed.
+golden: $(VENV)/.installed-test
+	$(BIN)/python -m tests.golden.plan_text
+
+differences: $(VENV)/.installed-test
+	$(BIN)/python tools/differences.py
+
+# The recorders import the reference, never ours: PYTHONPATH is kept from them.
+reference:
+	$(if $(REFERENCE_PYTHON),,$(error REFERENCE_PYTHON names no Python that has the reference))
+	$(foreach name,$(RECORDINGS),env -u PYTHONPATH $(REFERENCE_PYTHON) tests/reference/record_$(name).py \
+		$(RECORDED)/$(if $(filter checkpoint,$(name)),checkpoint_1_15_0,$(name).json) &&) true
+	git --no-pager diff --stat -- $(RECORDED)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -53,7 +53,10 @@ def stub_text(path: Path, table: Mapping[str, Sequence[str]]) -> str:
     lines = [HEADER.format(name=path.name), ""]
     if path.name == "__init__.py":
         package = ".".join(path.parent.relative_to(SOURCE).parts)
-        lines += [f"from {package} import {name} as {name}" for name in submodules(path.parent)]
+        named = {name for names in table.values() for name in names}  # these win over submodules
+        lines += [
+            f"from {package} import {name} as {name}" for name in submodules(path.parent) if name not in named
+        ]
     for home, names in present.items():
         lines += [f"from {home} import (", *(f"    {name} as {name}," for name in names), ")"]
     if "__version__" in path.read_text():

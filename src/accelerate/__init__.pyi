@@ -11,6 +11,7 @@ from accelerate import devices as devices
 from accelerate import errors as errors
 from accelerate import launching as launching
 from accelerate import logging as logging
+from accelerate import memory_utils as memory_utils
 from accelerate import modules as modules
 from accelerate import optimizer as optimizer
 from accelerate import options as options
@@ -19,6 +20,7 @@ from accelerate import runtime as runtime
 from accelerate import scheduler as scheduler
 from accelerate import state as state
 from accelerate import strategies as strategies
+from accelerate import test_utils as test_utils
 from accelerate import training as training
 from accelerate import utils as utils
 from accelerate.accelerator import (

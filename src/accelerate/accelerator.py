@@ -7,24 +7,20 @@ the constructor.
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import torch
 from torch.nn import Module
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
 
 from accelerate import checkpointing
 from accelerate.checkpoint import files
 from accelerate.compat import env
 from accelerate.data.evenness import even_batches as override_even_batches
-from accelerate.data.prepare import prepare_data_loader
-from accelerate.data.skip import skip_first_batches
 from accelerate.errors import ConfigurationError
 from accelerate.logging import get_logger
 from accelerate.modules.nested import flatten
@@ -34,11 +30,12 @@ from accelerate.options import request as requests
 from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.data import DataLoaderConfiguration
 from accelerate.options.dynamo import TorchDynamoPlugin
-from accelerate.options.enums import DistributedType, DynamoBackend, PrecisionType, RNGType
+from accelerate.options.enums import DistributedType, DynamoBackend, FP8BackendType, PrecisionType, RNGType
 from accelerate.options.handlers import AutocastKwargs, KwargsHandler
 from accelerate.options.profile import ProfileKwargs
 from accelerate.options.project import ProjectConfiguration
 from accelerate.options.request import NOT_GIVEN, Request
+from accelerate.precision.base import Precision
 from accelerate.precision.select import select as select_precision
 from accelerate.runtime import collectives
 from accelerate.runtime.accumulation import accumulation
@@ -54,10 +51,12 @@ from accelerate.state import (
     is_initialized,
     set_up_training,
 )
-from accelerate.strategies.base import Objects
 from accelerate.strategies.select import select as select_strategy
-from accelerate.training.marks import mark, renewed
-from accelerate.training.metrics import truncate, truncate_full
+from accelerate.training import lomo
+from accelerate.training.item_mean import ItemMean
+from accelerate.training.metrics import gather_real_rows, truncate, truncate_full
+from accelerate.training.placement import rank_along, refuse_axis
+from accelerate.training.preparing import Preparing
 from accelerate.training.profiling import recorded
 from accelerate.training.window import AccumulationWindow
 
@@ -65,12 +64,7 @@ __all__ = ["Accelerator"]
 
 logger = get_logger(__name__)
 
-T = TypeVar("T")
-T1 = TypeVar("T1")
-T2 = TypeVar("T2")
-T3 = TypeVar("T3")
-T4 = TypeVar("T4")
-T5 = TypeVar("T5")
+A = TypeVar("A")
 ModelT = TypeVar("ModelT", bound=Module)
 Parameters = torch.Tensor | Iterable[torch.Tensor]
 
@@ -91,7 +85,7 @@ _UNEVEN_WINDOWS = (
 )
 
 
-class Accelerator(ProcessHelpers):
+class Accelerator(Preparing, ProcessHelpers):
     """Run an ordinary training loop on whatever hardware the script was started on.
 
     Every rank makes one and calls the same methods in the same order. Making it starts the run: it finds
@@ -115,6 +109,9 @@ class Accelerator(ProcessHelpers):
         dynamo_backend: compile prepared models with this backend of `torch.compile`; by default what the
             launcher asked for, else not at all.
         dynamo_plugin: the same with more settings; not together with the backend.
+        step_scheduler_per_process: advance schedulers once a process with each optimizer step, as the
+            interface does: right for a schedule that counts the batches of one process. With False they
+            advance once a step, whatever the number of processes: right for one that counts optimizer steps.
         deepspeed_plugin, fsdp_plugin, torch_tp_plugin, megatron_lm_plugin, deepspeed_plugins,
             parallelism_config, log_with: not available in this version.
 
@@ -159,6 +156,8 @@ class Accelerator(ProcessHelpers):
         dynamo_plugin: TorchDynamoPlugin | None = None,
         deepspeed_plugins: Any = None,
         parallelism_config: Any = None,
+        *,
+        step_scheduler_per_process: bool = True,
     ) -> None:
         given, environ = locals(), env.snapshot()
         requests.refuse_absent({name: given[name] for name in _ABSENT}, environ)
@@ -167,6 +166,7 @@ class Accelerator(ProcessHelpers):
             cpu=cpu,
             device_placement=device_placement,
             step_scheduler_with_optimizer=step_scheduler_with_optimizer,
+            step_scheduler_per_process=step_scheduler_per_process,
             accumulation=requests.accumulation_plugin(
                 gradient_accumulation_steps, gradient_accumulation_plugin, environ
             ),
@@ -179,26 +179,35 @@ class Accelerator(ProcessHelpers):
         self._set_up(request)
 
     def _set_up(self, request: Request) -> None:
+        """Start the run and choose how it trains: all that another process must not do differently."""
         group = request.process_group.to_kwargs() if request.process_group is not None else {}
         forget_ended_training()
         is_first = not is_initialized()
         self.state = set_up_training(
             request.mixed_precision, cpu=request.cpu, dynamo_plugin=request.dynamo, **group
         )
+        self._precision = self._choose_precision(request, is_first=is_first)
+        self._strategy = select_strategy(current, self._precision, request)
+        current.strategy = self._strategy
+        self.gradient_state = GradientState(request.accumulation)
+        self._take_over(request)
+        self._begin_empty()
+
+    def _choose_precision(self, request: Request, *, is_first: bool) -> Precision:
         try:
-            self._precision = select_precision(
+            return select_precision(
                 self.state.mixed_precision, current.kind, autocast=request.autocast, scaler=request.scaler
             )
         except ConfigurationError:
             if is_first:  # another precision can be asked for without starting anew
                 AcceleratorState._reset_state()
             raise
-        self._strategy = select_strategy(current, self._precision, request)
-        current.strategy = self._strategy
-        self.gradient_state = GradientState(request.accumulation)
+
+    def _take_over(self, request: Request) -> None:
         self.device_placement = request.device_placement
         self.dataloader_config = request.dataloader
         self.step_scheduler_with_optimizer = request.step_scheduler_with_optimizer
+        self.step_scheduler_per_process = request.step_scheduler_per_process
         self.project_configuration = request.project
         self.rng_types: list[str | RNGType] = list(request.rng_types)
         self.ddp_handler = request.ddp
@@ -208,10 +217,14 @@ class Accelerator(ProcessHelpers):
         self.profile_handler = request.profile
         self.scaler = self._precision.scaler
         self.native_amp = self._precision.name in ("fp16", "bf16")
+        self.fp8_enabled = self._precision.name == "fp8"
+
+    def _begin_empty(self) -> None:
         self.trackers: list[Any] = []
         self.log_with: list[Any] = []
         self.step = 0
         self.flag_tensor: torch.Tensor | None = None
+        self._item_mean = ItemMean(current, self._strategy)
         self._models: list[Module] = []
         self._optimizers: list[AcceleratedOptimizer] = []
         self._schedulers: list[AcceleratedScheduler] = []
@@ -287,6 +300,106 @@ class Accelerator(ProcessHelpers):
         """Whether the model is sharded by FSDP version 2."""
         return self.state.is_fsdp2
 
+    @property
+    def is_composable_parallelism_enabled(self) -> bool:
+        """Whether other axes of parallelism can be stacked on the strategy; FSDP version 2 allows it."""
+        return self.is_fsdp2
+
+    @property
+    def has_lomo_optimizer(self) -> bool:
+        """Whether an optimizer was prepared that updates in the backward pass (LOMO)."""
+        return bool(lomo.fused(self._optimizers))
+
+    # ---- fp8 and the axes of a mesh ------------------------------------------------------------------------
+
+    # Handlers of fp8 libraries; this version takes none.
+    fp8_recipe_handler: Any = None
+    ao_recipe_handler: Any = None
+    te_recipe_handler: Any = None
+    msamp_recipe_handler: Any = None
+    has_fp8_handler: bool = False
+    delayed_fp8_autocast: bool = False
+
+    @property
+    def fp8_backend(self) -> FP8BackendType:
+        """The library that computes in fp8."""
+        return FP8BackendType.NO
+
+    @property
+    def parallelism_config(self) -> Any:
+        """The axes that were asked for, None without."""
+        return self.state.parallelism_config
+
+    @property
+    def torch_device_mesh(self) -> Any:
+        """The mesh of all ranks, None when there is no axis but that of replicas."""
+        return self.state.device_mesh
+
+    @property
+    def tensor_parallel_rank(self) -> int:
+        """Place of this rank along the axis of tensor parallelism."""
+        return rank_along(self.torch_device_mesh, "tp", "Tensor parallelism")
+
+    @property
+    def data_parallel_rank(self) -> int:
+        """Place of this rank along the axis of replicas in a mesh."""
+        return rank_along(self.torch_device_mesh, "dp_replicate", "Data parallelism in a mesh")
+
+    @property
+    def data_parallel_shard_rank(self) -> int:
+        """Place of this rank along the axis of sharded data parallelism."""
+        return rank_along(self.torch_device_mesh, "dp_shard", "Sharded data parallelism")
+
+    @property
+    def pipeline_parallel_rank(self) -> int:
+        """Place of this rank along the axis of pipeline parallelism."""
+        refuse_axis("Pipeline parallelism")
+
+    @property
+    def context_parallel_rank(self) -> int:
+        """Place of this rank along the axis of context parallelism."""
+        refuse_axis("Context parallelism")
+
+    def maybe_context_parallel(
+        self,
+        buffers: list[torch.Tensor] | None = None,
+        buffer_seq_dims: list[int] | None = None,
+        no_restore_buffers: set[torch.Tensor] | None = None,
+    ) -> AbstractContextManager[None]:
+        """Return a context in which a step's sequences are cut up along the context axis, if there is one.
+
+        Without that axis, which this version does not have, the block runs as it stands; a log line says so
+        once.
+
+        Args:
+            buffers: the tensors that hold sequences.
+            buffer_seq_dims: for each of them, the dim along which the sequence runs.
+            no_restore_buffers: those that need not be whole again afterwards.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> tokens = torch.zeros(2, 8)
+            >>> with accelerator.maybe_context_parallel(buffers=[tokens], buffer_seq_dims=[1]):
+            ...     tuple(tokens.shape)
+            (2, 8)
+            >>> accelerator.end_training()
+        """
+        logger.warning_once("There is no context axis: `maybe_context_parallel` leaves the block as it is.")
+        return nullcontext()
+
+    def deepspeed_ulysses_dl_adapter(self, dl: A, model: Any) -> A:
+        """Return `dl`, made to give each rank its part of the sequence under sequence parallelism.
+
+        Without that axis, which this version does not have, every rank sees whole sequences: `dl` is
+        returned as it is.
+
+        Args:
+            dl: a prepared loader.
+            model: the prepared model that it feeds.
+        """
+        return dl
+
     # ---- how batches are shared ----------------------------------------------------------------------------
 
     @property
@@ -343,245 +456,6 @@ class Accelerator(ProcessHelpers):
         """Whether this strategy can write full weights."""
         return True
 
-    # ---- preparing -----------------------------------------------------------------------------------------
-
-    @overload
-    def prepare(self, arg: T, /, *, device_placement: list[bool | None] | None = None) -> T: ...
-    @overload
-    def prepare(
-        self, arg1: T1, arg2: T2, /, *, device_placement: list[bool | None] | None = None
-    ) -> tuple[T1, T2]: ...
-    @overload
-    def prepare(
-        self, arg1: T1, arg2: T2, arg3: T3, /, *, device_placement: list[bool | None] | None = None
-    ) -> tuple[T1, T2, T3]: ...
-    @overload
-    def prepare(
-        self, arg1: T1, arg2: T2, arg3: T3, arg4: T4, /, *, device_placement: list[bool | None] | None = None
-    ) -> tuple[T1, T2, T3, T4]: ...
-    @overload
-    def prepare(
-        self,
-        arg1: T1,
-        arg2: T2,
-        arg3: T3,
-        arg4: T4,
-        arg5: T5,
-        /,
-        *,
-        device_placement: list[bool | None] | None = None,
-    ) -> tuple[T1, T2, T3, T4, T5]: ...
-    @overload
-    def prepare(self, *args: Any, device_placement: list[bool | None] | None = None) -> tuple[Any, ...]: ...
-    def prepare(self, *args: Any, device_placement: list[bool | None] | None = None) -> Any:
-        """Make models, optimizers, data loaders and schedulers ready for this run.
-
-        Every rank calls it with the same kinds of objects in the same order; the order itself does not
-        matter. Anything else, and what was prepared before, passes through.
-
-        Args:
-            args: the objects.
-            device_placement: for each object, whether to move it to the device; None: as the Accelerator.
-
-        Returns:
-            The prepared object, or a tuple of them in the order of `args`.
-
-        Raises:
-            ConfigurationError: no object, or `device_placement` has another length.
-        """
-        if not args:
-            raise ConfigurationError("prepare() needs at least one object: a model, an optimizer, a loader …")
-        placement = [None] * len(args) if device_placement is None else device_placement
-        if len(placement) != len(args):
-            raise ConfigurationError(
-                f"device_placement has {len(placement)} elements, but {len(args)} objects were passed."
-            )
-        placed = [self.device_placement if place is None else place for place in placement]
-        results = self._prepare_all([renewed(item, current) for item in args], placed)
-        return results[0] if len(results) == 1 else tuple(results)
-
-    def _prepare_all(self, objects: list[Any], placed: list[bool]) -> list[Any]:
-        """Return what takes the place of each object; an object that stands there twice is prepared once."""
-        first = {id(item): index for index, item in reversed(list(enumerate(objects)))}
-        fresh = [index for index in sorted(first.values()) if not self._pass_through(objects[index])]
-        models, optimizers, loaders, schedulers = (
-            [index for index in fresh if isinstance(objects[index], kind)]
-            for kind in (Module, Optimizer, DataLoader, LRScheduler)
-        )
-        request = Objects(
-            models=[objects[index] for index in models],
-            placed=[self._is_placed(objects[index], placed[index]) for index in models],
-            optimizers=[objects[index] for index in optimizers],
-            loaders=[objects[index] for index in loaders],
-            schedulers=[objects[index] for index in schedulers],
-        )
-        self._strategy.validate(request)
-        ready = self._strategy.prepare(request, self._prepare_placed)
-        results: dict[int, Any] = {}
-        for index, model in zip(models, ready.models, strict=True):
-            known = self._pass_through(model)
-            results[index] = model if known else self._register_model(objects[index], model)
-        for index, optimizer in zip(optimizers, ready.optimizers, strict=True):
-            results[index] = self.prepare_optimizer(optimizer, device_placement=placed[index])
-        for index in loaders:
-            results[index] = self.prepare_data_loader(objects[index], device_placement=placed[index])
-        for index in schedulers:
-            results[index] = self.prepare_scheduler(objects[index])
-        return [results.get(first[id(item)], item) for item in objects]
-
-    def _prepare_placed(self, model: Module, place: bool) -> Module:
-        return self.prepare_model(model, device_placement=place)
-
-    def _pass_through(self, item: Any) -> bool:
-        """Return whether `item` was prepared before; if so, make sure that this Accelerator knows it."""
-        if not getattr(item, "_is_accelerate_prepared", False):
-            return False
-        registries: tuple[tuple[type, list[Any]], ...] = (
-            (AcceleratedOptimizer, self._optimizers),
-            (AcceleratedScheduler, self._schedulers),
-            (DataLoader, self._dataloaders),
-        )
-        for kind, registry in registries:
-            if isinstance(item, kind):
-                if not any(known is item for known in registry):
-                    registry.append(item)
-                return True
-        if isinstance(item, Module):
-            module = item if self._strategy.traits.lists_wrapped_model else self._strategy.unwrap(item)
-            if not any(known is module for known in self._models):
-                self._models.append(module)
-        return True
-
-    def _is_placed(self, model: Module, place: bool) -> bool:
-        if self.verify_device_map(model):
-            raise ConfigurationError(
-                "You can't train a model that has been loaded with `device_map='auto'` in any distributed "
-                "mode. Start one process with `accelerate launch --num_processes 1`, or load the model "
-                "without a device map."
-            )
-        return place and len(getattr(model, "hf_device_map", None) or ()) <= 1
-
-    def verify_device_map(self, model: Module) -> bool:
-        """Return whether some part of `model` is spread over devices although several processes train."""
-        return (
-            self.use_distributed
-            and not env.is_true("ACCELERATE_BYPASS_DEVICE_MAP")
-            and any(len(getattr(module, "hf_device_map", None) or ()) > 1 for module in model.modules())
-        )
-
-    def _register_model(self, module: Module, model: Module) -> Module:
-        # A model that the user has compiled is listed as what is inside, for the names in checkpoints.
-        is_listed = self._strategy.traits.lists_wrapped_model
-        self._models.append(model if is_listed else self._strategy.unwrap(module))
-        return mark(model, current)
-
-    def prepare_model(
-        self, model: Module, device_placement: bool | None = None, evaluation_mode: bool = False
-    ) -> Module:
-        """Make one model ready for this run; `prepare` calls this for each.
-
-        Args:
-            model: the user's module.
-            device_placement: move it to the device of this rank; None: as the Accelerator.
-            evaluation_mode: it will not be trained, so that nothing is wrapped around it.
-        """
-        model = renewed(model, current)
-        if self._pass_through(model):
-            return model
-        place = self._is_placed(
-            model, self.device_placement if device_placement is None else device_placement
-        )
-        return self._register_model(
-            model, self._strategy.prepare_model(model, place=place, evaluation=evaluation_mode)
-        )
-
-    def prepare_data_loader(
-        self,
-        data_loader: DataLoader[Any],
-        device_placement: bool | None = None,
-        slice_fn_for_dispatch: Callable[..., Any] | None = None,
-    ) -> DataLoader[Any]:
-        """Make a data loader give this rank its share of every epoch.
-
-        Args:
-            data_loader: the user's loader.
-            device_placement: move batches to the device of this rank; None: as the Accelerator.
-            slice_fn_for_dispatch: how rank 0 cuts a batch when it reads for all.
-        """
-        data_loader = renewed(data_loader, current)
-        if self._pass_through(data_loader):
-            return data_loader
-        config = self.dataloader_config
-        prepared = prepare_data_loader(
-            data_loader,
-            self.device,
-            num_processes=self.num_processes,
-            process_index=self.process_index,
-            split_batches=config.split_batches,
-            put_on_device=self.device_placement if device_placement is None else device_placement,
-            rng_types=self.rng_types.copy(),
-            dispatch_batches=config.dispatch_batches,
-            even_batches=config.even_batches,
-            slice_fn_for_dispatch=slice_fn_for_dispatch,
-            use_seedable_sampler=config.use_seedable_sampler,
-            data_seed=config.data_seed,
-            non_blocking=config.non_blocking,
-            use_stateful_dataloader=config.use_stateful_dataloader,
-        )
-        self._dataloaders.append(prepared)
-        return mark(prepared, current)
-
-    def skip_first_batches(self, dataloader: T, num_batches: int = 0) -> T:
-        """Return a loader for the rest of an epoch, to resume in its middle; see the function of this name.
-
-        Args:
-            dataloader: a prepared loader; the next epochs are read from it as before.
-            num_batches: how many batches of this process were seen; they are not loaded.
-        """
-        return skip_first_batches(dataloader, num_batches)
-
-    def prepare_optimizer(
-        self, optimizer: Optimizer, device_placement: bool | None = None
-    ) -> AcceleratedOptimizer:
-        """Wrap one optimizer, so that it steps only when gradients are synchronised.
-
-        Args:
-            optimizer: the user's optimizer.
-            device_placement: move its state to the device of this rank; None: as the Accelerator.
-        """
-        optimizer = renewed(optimizer, current)
-        if self._pass_through(optimizer) and isinstance(optimizer, AcceleratedOptimizer):
-            return optimizer
-        prepared = AcceleratedOptimizer(
-            optimizer,
-            device_placement=self.device_placement if device_placement is None else device_placement,
-            scaler=self.scaler,
-            step_function=self._strategy.step,
-            zero_grad_function=self._strategy.zero_grad,
-        )
-        self._optimizers.append(prepared)
-        return mark(prepared, current)
-
-    def prepare_scheduler(self, scheduler: LRScheduler) -> AcceleratedScheduler:
-        """Wrap one learning-rate scheduler, so that it advances with the optimizer it belongs to.
-
-        Args:
-            scheduler: the user's scheduler; its optimizer should be prepared before or in the same call.
-        """
-        scheduler = renewed(scheduler, current)
-        if isinstance(scheduler, AcceleratedScheduler) and self._pass_through(scheduler):
-            return scheduler
-        owner = getattr(scheduler, "optimizer", None)
-        matching = [known for known in self._optimizers if owner is known or owner is known.optimizer]
-        prepared = AcceleratedScheduler(
-            scheduler,
-            matching or self._optimizers,
-            step_with_optimizer=self.step_scheduler_with_optimizer,
-            split_batches=self.split_batches,
-        )
-        self._schedulers.append(prepared)
-        return mark(prepared, current)
-
     # ---- one step ------------------------------------------------------------------------------------------
 
     @property
@@ -618,10 +492,24 @@ class Accelerator(ProcessHelpers):
 
         Args:
             models: the models trained in this block.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+            >>> model = accelerator.prepare(torch.nn.Linear(1, 1))
+            >>> for _ in range(4):
+            ...     with accelerator.accumulate(model):
+            ...         accelerator.sync_gradients
+            False
+            True
+            False
+            True
+            >>> accelerator.end_training()
         """
         return AccumulationWindow(self._begin_micro_batch, self.no_sync, models)
 
-    def _begin_micro_batch(self) -> bool:
+    def _begin_micro_batch(self, models: Sequence[Module]) -> bool:
+        self._item_mean.begin(models)
         self.step = accumulation.tick(self.step)
         return accumulation.sync_gradients or accumulation.options.get("sync_each_batch", False)
 
@@ -635,17 +523,68 @@ class Accelerator(ProcessHelpers):
         context: AbstractContextManager[Any] = current.strategy.trigger_sync(model)
         return context
 
-    def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
-        """Compute gradients of `loss` divided by the accumulation steps.
+    def backward(
+        self, loss: torch.Tensor, *, num_items: int | float | torch.Tensor | None = None, **kwargs: Any
+    ) -> None:
+        """Compute gradients of `loss`, weighed so that the micro-batches of a window add up to one batch.
+
+        Without `num_items` the loss is a mean, and is divided by the accumulation steps. With it the loss is
+        a sum, and the step is made with the gradient of (sum of all losses) / (number of all items) over the
+        window and over all ranks: exact also where micro-batches, ranks or windows hold different numbers of
+        items. All losses of a window are given in the same way, on every rank, one in each `accumulate`.
 
         Args:
-            loss: 0-d tensor, the mean over this micro-batch.
-            kwargs: passed on to `Tensor.backward`.
+            loss: mean over this micro-batch or, with `num_items`, sum over its items.
+            num_items: samples, tokens that count, or whatever `loss` is a sum over, on this rank.
+            kwargs: passed on to `Tensor.backward`; `learning_rate` is for `lomo_backward`.
+
+        Raises:
+            ConfigurationError: a window holds losses of both kinds, or two sums in one micro-batch.
+            TypeError: a learning rate, but no optimizer that takes it in the backward pass.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> model = accelerator.prepare(torch.nn.Linear(1, 1, bias=False))
+            >>> accelerator.backward(model(torch.tensor([[1.0], [2.0], [3.0]])).sum(), num_items=3)
+            >>> model.weight.grad
+            tensor([[2.]])
+            >>> accelerator.end_training()
         """
-        steps = accumulation.num_steps
-        if steps != 1 and not self._strategy.traits.owns_accumulation:
-            loss = loss / steps
-        self._strategy.backward(loss, sync=accumulation.sync_gradients, **kwargs)
+        if num_items is not None:
+            loss = loss * self._item_weight(num_items)
+        elif accumulation.num_steps != 1 and not self._strategy.traits.owns_accumulation:
+            self._item_mean.refuse_mean()
+            loss = loss / accumulation.num_steps
+        if "learning_rate" not in kwargs:
+            self._strategy.backward(loss, sync=accumulation.sync_gradients, **kwargs)
+        elif self.has_lomo_optimizer:
+            self.lomo_backward(loss, kwargs["learning_rate"])
+        else:
+            lomo.refuse_learning_rate()
+
+    def _item_weight(self, num_items: int | float | torch.Tensor) -> torch.Tensor:
+        return self._item_mean.weight(
+            num_items,
+            num_steps=accumulation.num_steps,
+            sync=accumulation.sync_gradients,
+            alike=accumulation.options.get("sync_each_batch", False),
+            models=self._models,
+        )
+
+    def lomo_backward(self, loss: torch.Tensor, learning_rate: float) -> None:
+        """Compute gradients of `loss` with a LOMO optimizer, which updates each parameter on the way.
+
+        `backward(loss, learning_rate=...)` does the same, and divides the loss by the accumulation steps.
+
+        Args:
+            loss: 0-d tensor.
+            learning_rate: of this update.
+
+        Raises:
+            ConfigurationError: no learning rate, or not exactly one LOMO optimizer was prepared.
+        """
+        lomo.fused_backward(self._optimizers, loss, learning_rate)
 
     def unscale_gradients(self, optimizer: Optimizer | Iterable[Optimizer] | None = None) -> None:
         """Bring gradients to their true size where the precision scales them; needed before reading them.
@@ -664,12 +603,34 @@ class Accelerator(ProcessHelpers):
 
         Returns:
             The norm before clipping, 0-d.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> model = accelerator.prepare(torch.nn.Linear(2, 1, bias=False))
+            >>> accelerator.backward(model(torch.tensor([[3.0, 4.0]])).sum())
+            >>> accelerator.clip_grad_norm_(model.parameters(), max_norm=1.0)
+            tensor(5.)
+            >>> model.weight.grad
+            tensor([[0.6000, 0.8000]])
+            >>> accelerator.end_training()
         """
         parameters = self._unscale_owners(parameters)
         return self._strategy.clip_grad_norm(parameters, max_norm, norm_type)
 
     def clip_grad_value_(self, parameters: Parameters, clip_value: float) -> None:
-        """Clamp every gradient element in place to [-clip_value, clip_value]."""
+        """Clamp every gradient element in place to [-clip_value, clip_value]; every rank calls it.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> model = accelerator.prepare(torch.nn.Linear(2, 1, bias=False))
+            >>> accelerator.backward(model(torch.tensor([[3.0, -0.5]])).sum())
+            >>> accelerator.clip_grad_value_(model.parameters(), 1.0)
+            >>> model.weight.grad
+            tensor([[ 1.0000, -0.5000]])
+            >>> accelerator.end_training()
+        """
         parameters = self._unscale_owners(parameters)
         self._strategy.clip_grad_value(parameters, clip_value)
 
@@ -687,6 +648,14 @@ class Accelerator(ProcessHelpers):
 
         Args:
             autocast_handler: options in place of those given to the constructor.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True, mixed_precision="bf16")
+            >>> with accelerator.autocast():
+            ...     (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
+            torch.bfloat16
+            >>> accelerator.end_training()
         """
         return self._precision.autocast(autocast_handler or self.autocast_handler)
 
@@ -730,11 +699,29 @@ class Accelerator(ProcessHelpers):
 
         Raises:
             ConfigurationError: an activity or the schedule is not understood.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> with accelerator.profile(ProfileKwargs(activities=["cpu"])) as profiler:
+            ...     total = torch.ones(3) + 1
+            >>> "aten::add" in {event.key for event in profiler.key_averages()}
+            True
+            >>> accelerator.end_training()
         """
         return recorded(profile_handler or self.profile_handler or ProfileKwargs(), self.process_index)
 
     def set_trigger(self) -> None:
-        """Raise a flag on this rank, for `check_trigger` on all ranks to see."""
+        """Raise a flag on this rank, for `check_trigger` on all ranks to see.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> accelerator.set_trigger()
+            >>> accelerator.check_trigger(), accelerator.check_trigger()
+            (True, False)
+            >>> accelerator.end_training()
+        """
         self.flag_tensor = torch.ones(1, dtype=torch.int64, device=self.device)
 
     def check_trigger(self) -> bool:
@@ -759,12 +746,24 @@ class Accelerator(ProcessHelpers):
 
         Returns:
             What `gather` (or `gather_object`) gives, with each sample of the dataset exactly once.
+
+        Example:
+            >>> from torch.utils.data import DataLoader
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> loader = accelerator.prepare(DataLoader(torch.arange(5), batch_size=2))
+            >>> [accelerator.gather_for_metrics(batch).tolist() for batch in loader]
+            [[0, 1], [2, 3], [4]]
+            >>> accelerator.end_training()
         """
         leaves = [] if use_gather_object else flatten(input_data)[0]
         # A rank whose list is empty must take the same way as one that has objects in it.
         as_objects = not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves)
-        gathered = (collectives.gather_object if as_objects else collectives.gather)(input_data)
         loader = accumulation.active_loader
+        real_rows = getattr(loader, "real_rows", None)
+        if real_rows is not None and self.use_distributed:
+            return gather_real_rows(input_data, real_rows, as_objects)
+        gathered = (collectives.gather_object if as_objects else collectives.gather)(input_data)
         if loader is None or not loader.end_of_dataloader:
             return gathered
         if loader.remainder < 0:
@@ -792,6 +791,14 @@ class Accelerator(ProcessHelpers):
             model: what `prepare` gave.
             keep_fp32_wrapper: leave the forward pass as the precision has made it.
             keep_torch_compile: keep the compiled module around it.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> model = torch.nn.Linear(1, 1)
+            >>> accelerator.unwrap_model(accelerator.prepare(model)) is model
+            True
+            >>> accelerator.end_training()
         """
         module: ModelT = extract_model_from_parallel(model, keep_fp32_wrapper, keep_torch_compile)
         return module
@@ -814,6 +821,13 @@ class Accelerator(ProcessHelpers):
         Args:
             model: what `prepare` gave.
             unwrap: name weights as in the user's module, rather than in the wrapper.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> list(accelerator.get_state_dict(accelerator.prepare(torch.nn.Linear(1, 1))))
+            ['weight', 'bias']
+            >>> accelerator.end_training()
         """
         return self._strategy.state_dict(model) if unwrap else model.state_dict()
 
@@ -941,6 +955,7 @@ class Accelerator(ProcessHelpers):
         )
         self.step = attributes.get("step", self.step)
         accumulation.sync_gradients = not attributes["open_window"]
+        self._item_mean.load_state_dict(attributes["counted"])
 
     def _registry(self) -> checkpointing.Registry:
         return checkpointing.Registry(
@@ -952,6 +967,7 @@ class Accelerator(ProcessHelpers):
             scaler=self.scaler,
             step=self.step,
             open_window=not accumulation.sync_gradients,
+            counted=self._item_mean.state_dict(),
         )
 
     # ---- the end -------------------------------------------------------------------------------------------
@@ -965,10 +981,20 @@ class Accelerator(ProcessHelpers):
 
         Returns:
             A list of as many None.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> model = accelerator.prepare(torch.nn.Linear(1, 1))
+            >>> (model,) = accelerator.free_memory(model)
+            >>> model is None
+            True
+            >>> accelerator.end_training()
         """
         for registry in (self._models, self._optimizers, self._schedulers, self._dataloaders):
             registry.clear()
         self.step = 0
+        self._item_mean.reset()
         return release_memory(*objects)
 
     def clear(self, *objects: Any) -> list[Any]:
@@ -983,6 +1009,15 @@ class Accelerator(ProcessHelpers):
         nothing can be sent any more. The next `Accelerator` starts afresh: another precision, another device
         and other settings are allowed, the accumulation window is closed, and objects that were prepared in
         this run are prepared anew when they are passed to `prepare`.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> accelerator.end_training()
+            >>> accelerator = Accelerator(cpu=True, mixed_precision="bf16")
+            >>> accelerator.mixed_precision
+            'bf16'
+            >>> accelerator.end_training()
         """
         end_training()
 

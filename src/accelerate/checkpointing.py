@@ -54,8 +54,6 @@ logger = logging.getLogger(__name__)
 SaveHook = Callable[[list[Any], list[Any], str], None]
 LoadHook = Callable[[list[Any], str], None]
 
-OPEN_WINDOW = "open_window"  # key of what load_state returns
-
 
 # ---- the whole state of a run ------------------------------------------------------------------------------
 
@@ -195,8 +193,8 @@ def load_state(
             for damaged checkpoints, and for what was not restored.
 
     Returns:
-        Attributes of the Accelerator to set: `step`, unless no random states were found, and `open_window`,
-        whether gradients of an accumulation window were restored.
+        Attributes of the Accelerator to set: `step`, unless no random states were found; `open_window`,
+        whether gradients of an accumulation window were restored; and what else was `counted` in it.
 
     Raises:
         ConfigurationError: no such folder, or none was named.
@@ -245,12 +243,17 @@ def _load(
     for index, obj in enumerate(registry.custom_objects):
         restore.load_custom_object(obj, source, index, weights_only=weights_only)
     modules = [strategy.unwrap(model) for model in registry.models]
-    is_open = owned.gradients or restore.load_gradients(
+    counted = restore.load_gradients(
         source, modules, registry.optimizers, rank=run.world.rank, world_size=run.world.size
     )
+    is_open = owned.gradients or counted is not None
     if registry.open_window and not is_open:
         window.clear(modules, registry.optimizers)  # of the window that is given up
-    return {OPEN_WINDOW: is_open, **restore.load_random_states(source, run.world.rank, run.kind)}
+    return {
+        "open_window": is_open,
+        "counted": counted or {},
+        **restore.load_random_states(source, run.world.rank, run.kind),
+    }
 
 
 def _note_others(source: Source, num_models: int, owned: "Owned") -> None:
@@ -300,7 +303,7 @@ def save_accelerator_state(
         model_states: a state dict for each model.
         optimizers: objects with `state_dict`, as are the next two.
         schedulers: learning rate schedulers.
-        dataloaders: data loaders; only those with `use_stateful_dataloader` have a file.
+        dataloaders: data loaders; prepared ones have a file with their place.
         process_index: rank whose random states these are.
         step: the Accelerator's counter, kept beside the random states.
         scaler: gradient scaler.

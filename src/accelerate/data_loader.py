@@ -11,22 +11,24 @@ HOMES = {
         "compare_versions",
         "is_torch_version",
     ],
+    "accelerate.data.adapter": [
+        "DataLoaderAdapter",
+        "DataLoaderStateMixin",
+    ],
+    "accelerate.data.dispatch": ["DataLoaderDispatcher"],
     "accelerate.data.prepare": ["prepare_data_loader"],
+    "accelerate.data.rounds": ["BatchSamplerShard"],
     "accelerate.data.samplers": [
-        "BatchSamplerShard",
         "get_sampler",
         "SeedableRandomSampler",
         "SkipBatchSampler",
     ],
-    "accelerate.data.shard": [
-        "DataLoaderAdapter",
-        "DataLoaderShard",
-        "DataLoaderStateMixin",
-    ],
+    "accelerate.data.shard": ["DataLoaderShard"],
     "accelerate.data.skip": [
         "skip_first_batches",
         "SkipDataLoader",
     ],
+    "accelerate.data.streams": ["IterableDatasetShard"],
     "accelerate.devices.support": ["is_torch_xla_available"],
     "accelerate.logging": ["get_logger"],
     "accelerate.modules.batch": [

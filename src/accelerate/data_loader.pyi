@@ -8,23 +8,33 @@ from accelerate.compat.versions import (
     compare_versions as compare_versions,
     is_torch_version as is_torch_version,
 )
+from accelerate.data.adapter import (
+    DataLoaderAdapter as DataLoaderAdapter,
+    DataLoaderStateMixin as DataLoaderStateMixin,
+)
+from accelerate.data.dispatch import (
+    DataLoaderDispatcher as DataLoaderDispatcher,
+)
 from accelerate.data.prepare import (
     prepare_data_loader as prepare_data_loader,
 )
-from accelerate.data.samplers import (
+from accelerate.data.rounds import (
     BatchSamplerShard as BatchSamplerShard,
+)
+from accelerate.data.samplers import (
     get_sampler as get_sampler,
     SeedableRandomSampler as SeedableRandomSampler,
     SkipBatchSampler as SkipBatchSampler,
 )
 from accelerate.data.shard import (
-    DataLoaderAdapter as DataLoaderAdapter,
     DataLoaderShard as DataLoaderShard,
-    DataLoaderStateMixin as DataLoaderStateMixin,
 )
 from accelerate.data.skip import (
     skip_first_batches as skip_first_batches,
     SkipDataLoader as SkipDataLoader,
+)
+from accelerate.data.streams import (
+    IterableDatasetShard as IterableDatasetShard,
 )
 from accelerate.devices.support import (
     is_torch_xla_available as is_torch_xla_available,
@@ -61,10 +71,12 @@ from accelerate.state import (
 __all__ = [
     "BatchSamplerShard",
     "DataLoaderAdapter",
+    "DataLoaderDispatcher",
     "DataLoaderShard",
     "DataLoaderStateMixin",
     "DistributedType",
     "GradientState",
+    "IterableDatasetShard",
     "PartialState",
     "RNGType",
     "SeedableRandomSampler",

@@ -2,7 +2,9 @@
 
     AccelerateError
     ├── ConfigurationError          (ValueError)    what was asked for contradicts itself or cannot be had
-    │   └── EnvironmentVariableError (ValueError)    an environment variable cannot be read
+    │   ├── EnvironmentVariableError (ValueError)    an environment variable cannot be read
+    │   ├── NothingGivenError       (IndexError)    no object was passed
+    │   └── MissingConfigurationError (FileNotFoundError)  there is no such configuration file
     ├── NotInitializedError         (RuntimeError)  the current run has not been started
     ├── MissingPackageError         (ImportError)   an optional library is needed and not installed
     ├── DistributedOperationException               ranks disagree about a collective
@@ -17,6 +19,7 @@ Each one also subclasses the builtin that callers already catch at that place.
 """
 
 import pickle
+from collections.abc import Sequence
 
 __all__ = [
     "AbsentRankError",
@@ -27,10 +30,13 @@ __all__ = [
     "EnvironmentVariableError",
     "LaunchError",
     "MissingCheckpointFileError",
+    "MissingConfigurationError",
     "MissingPackageError",
     "NotInitializedError",
+    "NothingGivenError",
     "OptimizerStepError",
     "UnsafeCheckpointError",
+    "listing",
 ]
 
 
@@ -44,6 +50,14 @@ class ConfigurationError(AccelerateError, ValueError):
 
 class EnvironmentVariableError(ConfigurationError):
     """An environment variable holds text that cannot be read, or is set without its partner."""
+
+
+class NothingGivenError(ConfigurationError, IndexError):
+    """A call that works on objects was given none."""
+
+
+class MissingConfigurationError(ConfigurationError, FileNotFoundError):
+    """A configuration file that was asked for is not there."""
 
 
 class NotInitializedError(AccelerateError, RuntimeError):
@@ -80,3 +94,11 @@ class OptimizerStepError(AccelerateError, RuntimeError):
 
 class LaunchError(AccelerateError, RuntimeError):
     """Processes could not be started, or the launcher itself failed."""
+
+
+def listing(problems: Sequence[str]) -> str:
+    """Return one problem as it is, and several as a numbered list: the message of one error."""
+    if len(problems) == 1:
+        return problems[0]
+    lines = [f"  {number}. {text}" for number, text in enumerate(problems, start=1)]
+    return "\n".join([f"{len(problems)} problems, nothing was started:", *lines])

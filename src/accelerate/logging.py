@@ -1,7 +1,8 @@
 """Loggers that know about ranks. Called by users and by rooms that speak to them.
 
 Each message says its rank. By default rank 0 alone logs; `main_process_only=False` lets every rank log as it
-comes, `in_order=True` has rank 0 log the messages of all ranks one after the other.
+comes, `in_order=True` has rank 0 log the messages of all ranks in the order of ranks. Nobody waits for
+anybody: a rank that does not log is missing in the output, and nothing else ([Note: mail] in mailbox.py).
 """
 
 import logging
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from accelerate.compat import env
 from accelerate.errors import ConfigurationError, NotInitializedError
-from accelerate.runtime.collectives import gather_object
 from accelerate.runtime.current import current
+from accelerate.runtime.mailbox import mailbox
+from accelerate.runtime.whereabouts import call_site
 
 __all__ = ["MultiProcessAdapter", "get_logger"]
 
@@ -32,9 +34,9 @@ class MultiProcessAdapter(_Adapter):
     The usual methods (`debug`, `info`, `warning`, `error`, `exception`, `critical`, `log`) accept:
 
     main_process_only: log on rank 0 only (True by default).
-    in_order: log the messages of all ranks in the order of ranks, whatever `main_process_only` says. This is
-        a collective: EVERY rank must make the call, also those whose level hides the message. Rank 0 prints
-        them all, through its own handlers.
+    in_order: log the messages of all ranks in the order of ranks, whatever `main_process_only` says, through
+        the handlers of rank 0. Any ranks may make the call, and none waits: the lines of others come a
+        moment after that of rank 0, or some seconds later where a lower rank does not come at all.
 
     Raises:
         NotInitializedError: a message is logged before the run was started (a RuntimeError).
@@ -69,17 +71,17 @@ class MultiProcessAdapter(_Adapter):
                 "`Accelerator()` before using the logging utility."
             )
         main_only, in_order = kwargs.pop("main_process_only", True), kwargs.pop("in_order", False)
-        collect = in_order and current.use_distributed
-        target = _Collector(self.logger.name) if collect else self.logger
+        box = mailbox() if in_order and current.use_distributed else None
+        # Rank 0 logs through its own handlers at once; what others say travels there.
+        travels = box is not None and not current.is_main_process
+        target = _Collector(self.logger.name) if travels else self.logger
         if new and self.isEnabledFor(level) and (in_order or not main_only or current.is_main_process):
             msg, options = self.process(msg, kwargs)
             options["stacklevel"] = options.get("stacklevel", 1) + _OWN_FRAMES
             target.log(level, msg, *args, **options)
-        if isinstance(target, _Collector):
-            # Every rank takes part, whatever it has to say: levels may differ between ranks.
-            for facts in gather_object(target.collected):
-                if current.is_main_process:
-                    self.logger.handle(logging.makeLogRecord(facts))
+        if box is not None:
+            # Also with nothing to say: higher ranks whose level is another need not be held back.
+            box.come(call_site(), getattr(target, "collected", None))
 
 
 class _Collector(logging.Logger):
@@ -87,12 +89,12 @@ class _Collector(logging.Logger):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.collected: list[dict[str, Any]] = []
+        self.collected: dict[str, Any] | None = None
 
     def handle(self, record: logging.LogRecord) -> None:
         # A queue handler renders message, traceback and stack into text, as they must be before they travel.
         plain = QueueHandler(SimpleQueue()).prepare(record)
-        self.collected.append({name: _plain(value) for name, value in vars(plain).items()})
+        self.collected = {name: _plain(value) for name, value in vars(plain).items()}
 
 
 def _plain(value: object) -> object:

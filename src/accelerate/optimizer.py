@@ -4,6 +4,7 @@ Made by the Accelerator; the training loop calls it like the optimizer it holds.
 """
 
 from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,11 +19,16 @@ if TYPE_CHECKING:
     from accelerate.precision.base import StepOutcome
     from accelerate.state import AcceleratorState, GradientState
 
-__all__ = ["AcceleratedOptimizer", "move_to_device", "owners"]
+__all__ = ["AcceleratedOptimizer", "move_to_device", "owners", "patch_optimizer_step"]
 
 
 def move_to_device(state: Any, device: torch.device) -> Any:
-    """Return optimizer state (tensors in nested containers) with every tensor on `device`."""
+    """Return optimizer state (tensors in nested containers) with every tensor on `device`.
+
+    Example:
+        >>> move_to_device({"step": torch.ones(()), "lr": 0.1}, torch.device("meta"))
+        {'step': tensor(..., device='meta', size=()), 'lr': 0.1}
+    """
     return map_leaves(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, state)
 
 
@@ -46,6 +52,36 @@ def owners(optimizers: Iterable[Optimizer], parameters: Iterable[torch.Tensor]) 
     ]
 
 
+def patch_optimizer_step(
+    accelerated_optimizer: "AcceleratedOptimizer", method: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Return `method` such that each call of it is noted on an optimizer, as `_accelerate_step_called`.
+
+    For code that hands an optimizer's step to something that may leave it out, such as a gradient scaler, and
+    wants to know whether it was made.
+
+    Args:
+        accelerated_optimizer: what takes the note.
+        method: the step; it is called as before, and gives what it gives.
+
+    Example:
+        >>> from accelerate.optimizer import AcceleratedOptimizer, patch_optimizer_step
+        >>> optimizer = AcceleratedOptimizer(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]))
+        >>> step = patch_optimizer_step(optimizer, optimizer.optimizer.step)
+        >>> optimizer._accelerate_step_called = False
+        >>> step()
+        >>> optimizer._accelerate_step_called
+        True
+    """
+
+    @wraps(method)
+    def patched_step(*args: Any, **kwargs: Any) -> Any:
+        accelerated_optimizer._accelerate_step_called = True
+        return method(*args, **kwargs)
+
+    return patched_step
+
+
 class AcceleratedOptimizer(Optimizer):
     """An optimizer whose `step` and `zero_grad` do nothing inside an accumulation window.
 
@@ -59,7 +95,20 @@ class AcceleratedOptimizer(Optimizer):
         step_function: what makes the step, given the optimizer and a closure; the Accelerator passes its
             strategy's.
         zero_grad_function: what drops gradients, given the optimizer and `set_to_none`.
+
+    Example:
+        >>> from accelerate.state import GradientState
+        >>> parameter = torch.nn.Parameter(torch.ones(1))
+        >>> optimizer = AcceleratedOptimizer(torch.optim.SGD([parameter], lr=0.5))
+        >>> for GradientState().sync_gradients in (False, True):
+        ...     parameter.sum().backward()
+        ...     optimizer.step()
+        ...     parameter.item()
+        1.0
+        0.0
     """
+
+    _accelerate_step_called = False  # see patch_optimizer_step
 
     def __init__(
         self,

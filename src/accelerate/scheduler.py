@@ -23,13 +23,28 @@ class AcceleratedScheduler:
 
     A schedule is usually written for one process. With n processes each step consumes n batches, so that it
     advances n times a step; with `split_batches` the batches of all processes make up one, and it advances
-    once. A schedule that follows a metric advances once a metric.
+    once. A schedule that follows a metric advances once a metric. Neither the number of micro-batches in a
+    window nor the accumulation plugin's `adjust_scheduler` changes that.
 
     Args:
         scheduler: the user's scheduler.
         optimizers: the prepared optimizer or optimizers whose steps it follows.
         step_with_optimizer: follow them; if False, each call advances once, unconditionally.
         split_batches: whether one batch is shared among all processes.
+        per_process: advance once a process with each step; if False once a step, for a schedule that is
+            written in optimizer steps.
+
+    Example:
+        >>> import torch
+        >>> from accelerate.optimizer import AcceleratedOptimizer
+        >>> inner = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
+        >>> optimizer = AcceleratedOptimizer(inner)
+        >>> schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+        >>> scheduler = AcceleratedScheduler(schedule, optimizer, per_process=False)
+        >>> optimizer.step()
+        >>> scheduler.step()
+        >>> scheduler.get_last_lr()
+        [0.5]
     """
 
     def __init__(
@@ -38,13 +53,16 @@ class AcceleratedScheduler:
         optimizers: Any,
         step_with_optimizer: bool = True,
         split_batches: bool = False,
+        *,
+        per_process: bool = True,
     ) -> None:
         self.scheduler = scheduler
         self.optimizers: Sequence[Any] = optimizers if isinstance(optimizers, (list, tuple)) else [optimizers]
         self.split_batches = split_batches
         self.step_with_optimizer = step_with_optimizer
         follows_metric = isinstance(scheduler, ReduceLROnPlateau)
-        self._num_processes = 1 if follows_metric else current.ensure().num_processes
+        is_once = follows_metric or not per_process
+        self._num_processes = 1 if is_once else current.ensure().num_processes
         self._limited = hasattr(scheduler, "total_steps") and hasattr(scheduler, "last_epoch")
 
     @property

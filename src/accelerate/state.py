@@ -5,28 +5,34 @@ run as an argument. `PartialState` is who and where this process is, `Accelerato
 `GradientState` is the accumulation window.
 """
 
-import threading
-from typing import Any, ClassVar, NoReturn
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
 import torch
 
 from accelerate.compat.env import parse_choice_from_env
 from accelerate.errors import ConfigurationError
 from accelerate.options.accumulation import GradientAccumulationPlugin
-from accelerate.options.enums import PrecisionType
+from accelerate.options.enums import DistributedType, PrecisionType
 from accelerate.runtime import process_group
 from accelerate.runtime.accumulation import Accumulation, accumulation
-from accelerate.runtime.current import Current, current
+from accelerate.runtime.current import Current, RankFacts, current
 from accelerate.runtime.processes import NotInitializedValueError, ProcessHelpers, do_nothing
+from accelerate.runtime.thread_local import ThreadLocalSharedDict
 
 __all__ = [
     "AcceleratorState",
     "GradientState",
     "PartialState",
     "ThreadLocalSharedDict",
+    "deepspeed_required",
     "do_nothing",
     "is_initialized",
 ]
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 _PARTIAL_ATTRIBUTES = frozenset(
     {
@@ -66,6 +72,21 @@ def is_initialized() -> bool:
     return AcceleratorState._shared_state != {}
 
 
+def deepspeed_required(func: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorate a function to raise ConfigurationError (a ValueError) in a run without DeepSpeed."""
+
+    @functools.wraps(func)
+    def wrapper(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        if is_initialized() and current.distributed_type != DistributedType.DEEPSPEED:
+            raise ConfigurationError(
+                f"`{func.__qualname__}` is for DeepSpeed, and DeepSpeed is not enabled in this run: make the "
+                "Accelerator with `deepspeed_plugin=`, or launch with `--use_deepspeed`."
+            )
+        return func(*args, **kwargs)
+
+    return wrapper
+
+
 def _missing(owner: object, name: str, known: frozenset[str]) -> NoReturn:
     kind = type(owner).__name__
     if name in known or hasattr(Current, name):  # a property that found no run comes here, too
@@ -74,21 +95,6 @@ def _missing(owner: object, name: str, known: frozenset[str]) -> NoReturn:
             "and no `Accelerator` or `PartialState` was made since, or if no plugin that brings it is in use."
         )
     raise AttributeError(f"'{kind}' object has no attribute '{name}'")
-
-
-class ThreadLocalSharedDict(threading.local):
-    """A descriptor that holds one dictionary a thread, for runtimes that train in threads (TPU v2 and v3)."""
-
-    def __init__(self, thread_local: bool = False) -> None:
-        self._storage: dict[str, Any] = {}
-
-    def __get__(self, owner: object, kind: type | None = None) -> dict[str, Any]:
-        """Return the calling thread's dictionary."""
-        return self._storage
-
-    def __set__(self, owner: object, value: dict[str, Any]) -> None:
-        """Replace the calling thread's dictionary."""
-        self._storage = value
 
 
 class PartialState(Current, ProcessHelpers):
@@ -157,7 +163,7 @@ class PartialState(Current, ProcessHelpers):
         _leave_group(group)
 
 
-class AcceleratorState(ProcessHelpers):
+class AcceleratorState(RankFacts, ProcessHelpers):
     """How this process trains: precision and plugins, beside everything that `PartialState` knows.
 
     Made by `Accelerator`; every instance shows the same state.
@@ -242,6 +248,11 @@ class AcceleratorState(ProcessHelpers):
         """The precision in use: no, fp16, bf16 or fp8."""
         precision: str = self._mixed_precision
         return precision
+
+    @property
+    def fork_launched(self) -> bool:
+        """Whether a notebook forked this process, and its group outlives a training."""
+        return current.fork_launched
 
     @property
     def deepspeed_plugin(self) -> Any:
@@ -349,6 +360,11 @@ def plugin_options(plugin: GradientAccumulationPlugin) -> dict[str, Any]:
 def gradient_state() -> GradientState:
     """Return the public view of the accumulation window, for wrappers that offer it as an attribute."""
     return GradientState()
+
+
+def partial_state() -> PartialState:
+    """Return the public view of the current run, for wrappers that offer it as an attribute."""
+    return PartialState()
 
 
 def accelerator_state() -> AcceleratorState:

@@ -16,6 +16,7 @@ ACROSS_ROOMS: dict[Pair, str] = {
     ("offload", "checkpoint.files"): "offloaded weights lie in the files of a checkpoint",
     ("big_modeling", "offload"): "the home that clients patch is a thin front of the room",
     ("strategies", "axes.base"): "a strategy takes axes by their protocol",
+    ("utils.launch", "commands.utils"): "what was typed is found in a namespace as the command does it",
     ("accelerator", "training"): "the facade is put together from the parts of the loop",
 }
 

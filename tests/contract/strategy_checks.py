@@ -99,6 +99,18 @@ def no_sync_leaves_gradients_local_and_the_next_step_adds_them():
         torch.testing.assert_close(gradient, 2 * torch.stack(local).mean(0), rtol=1e-5, atol=1e-6)
 
 
+def local_gradients_can_be_scaled_before_they_are_added_up():
+    strategy = make()
+    model, reference = strategy.prepare_model(network()), network()
+    weights = [1 / (1 + rank) for rank in range(current.num_processes)]  # alike on no two ranks
+    with strategy.no_sync(model):
+        strategy.backward(weights[current.process_index] * model(mine(batch())).sum(), sync=False)
+    strategy.scale_gradients([model, model], torch.tensor(2 / weights[current.process_index]))
+    strategy.backward(2 * model(mine(batch())).square().sum(), sync=True)
+    (2 * (reference(batch()).sum() + reference(batch()).square().sum()) / current.num_processes).backward()
+    torch.testing.assert_close(flat_gradient(strategy.unwrap(model)), flat_gradient(reference))
+
+
 def trigger_sync_reduces_after_a_local_forward():
     strategy = make()
     model = strategy.prepare_model(network())
@@ -185,6 +197,7 @@ CHECKS = [
     prepare_keeps_order_and_starts_all_replicas_equal,
     a_step_equals_one_process_on_the_global_batch,
     no_sync_leaves_gradients_local_and_the_next_step_adds_them,
+    local_gradients_can_be_scaled_before_they_are_added_up,
     trigger_sync_reduces_after_a_local_forward,
     clipping_returns_the_old_norm_and_bounds_the_new_one,
     ranks_may_end_at_different_times_where_the_traits_say_so,

@@ -182,6 +182,36 @@ def test_schedulers_advance_once_a_process(rank_pool):
     assert rank_pool.run(scheduler_steps, True, num_ranks=2) == [1, 1]
 
 
+def rates_by_optimizer_step():
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, step_scheduler_per_process=False)
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=5)
+    model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
+    rates = []
+    for _ in range(2 * 5):
+        with accelerator.accumulate(model):
+            accelerator.backward(model(torch.ones(1, 1)).sum())
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+        if accelerator.sync_gradients:
+            rates += scheduler.get_last_lr()
+    return rates
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+def test_a_schedule_in_optimizer_steps_is_the_same_on_any_number_of_ranks(rank_pool, num_ranks):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=5)
+    expected = []
+    for _ in range(5):
+        optimizer.step()
+        schedule.step()
+        expected += schedule.get_last_lr()
+    assert rank_pool.run(rates_by_optimizer_step, num_ranks=num_ranks) == [expected] * num_ranks
+
+
 def plateau_rates():
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     model = nn.Linear(1, 1)
@@ -259,6 +289,7 @@ def train_save_and_go_on(folder):
 def test_what_was_saved_goes_on_exactly(rank_pool, tmp_path):
     assert rank_pool.run(train_save_and_go_on, str(tmp_path), num_ranks=2) == [True, True]
     assert sorted(path.name for path in (tmp_path / "state").iterdir()) == [
+        "dl_state_dict.bin",
         "model.safetensors",
         "optimizer.bin",
         "random_states_0.pkl",

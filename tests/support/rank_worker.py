@@ -125,6 +125,7 @@ class Settled:
         self.threads = set(threading.enumerate())
         self.signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         self.excepthook = sys.excepthook
+        self.former_groups: list[Any] = []
         self._garbage()
 
     def restore(self) -> list[str]:
@@ -141,6 +142,9 @@ class Settled:
         return complaints
 
     def _groups(self) -> None:
+        # A thread of gloo may still let go of the closure of a communication hook. Were that the last
+        # reference to the group, the thread would join itself and the process abort: keep one until later.
+        self.former_groups = list(self.torch.distributed.distributed_c10d._world.pg_map)
         if self.torch.distributed.is_initialized():
             self.torch.distributed.destroy_process_group()
         # An init_process_group that fails leaves its number taken: the next group would wait for peers

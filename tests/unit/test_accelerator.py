@@ -13,6 +13,7 @@ from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.data import DataLoaderConfiguration
 from accelerate.options.dynamo import TorchDynamoPlugin
+from accelerate.options.enums import FP8BackendType
 from accelerate.options.handlers import DistributedDataParallelKwargs
 from accelerate.options.project import ProjectConfiguration
 from accelerate.precision.base import Precision
@@ -512,3 +513,44 @@ def test_register_for_checkpointing_names_what_is_unfit():
     accelerator = Accelerator(cpu=True)
     with pytest.raises(ValueError, match=r"state_dict.*'text'"):
         accelerator.register_for_checkpointing("text")
+
+
+def test_what_engines_bring_is_there_and_says_that_there_is_none():
+    accelerator = Accelerator(cpu=True)
+    assert accelerator.fp8_backend == FP8BackendType.NO
+    for name in ("fp8_recipe_handler", "ao_recipe_handler", "te_recipe_handler", "msamp_recipe_handler"):
+        assert getattr(accelerator, name) is None
+    for name in (
+        "fp8_enabled",
+        "has_fp8_handler",
+        "delayed_fp8_autocast",
+        "has_lomo_optimizer",
+        "is_composable_parallelism_enabled",
+        "multi_device",
+    ):
+        assert getattr(accelerator, name) is False
+    assert accelerator.parallelism_config is accelerator.torch_device_mesh is None
+    assert accelerator.should_save_model
+
+
+def test_without_a_context_axis_a_block_runs_as_it_stands(caplog):
+    accelerator = Accelerator(cpu=True)
+    tokens = torch.arange(6).view(1, 6)
+    for _ in range(2):
+        with accelerator.maybe_context_parallel([tokens], buffer_seq_dims=[1], no_restore_buffers={tokens}):
+            assert tokens.shape == (1, 6)
+    assert sum("no context axis" in message for message in caplog.messages) <= 1
+
+
+def test_without_a_sequence_axis_a_loader_is_as_it_was():
+    accelerator = Accelerator(cpu=True)
+    model, *_, loader = accelerator.prepare(*objects())
+    assert accelerator.deepspeed_ulysses_dl_adapter(loader, model) is loader
+
+
+def test_schedulers_count_as_the_accelerator_was_told():
+    model, optimizer, scheduler, _ = objects()
+    told = Accelerator(cpu=True, step_scheduler_per_process=False)
+    assert not told.step_scheduler_per_process
+    assert told.prepare(model, optimizer, scheduler)[2]._num_processes == 1
+    assert Accelerator(cpu=True).step_scheduler_per_process

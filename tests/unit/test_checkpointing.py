@@ -167,7 +167,7 @@ def test_all_comes_back_bit_for_bit(tmp_path, safe):
         scaler=torch.amp.GradScaler("cpu", init_scale=2.0),
     )
     assert not equal(states(other), expected)
-    assert Rank().load(folder, other) == {"step": 7, "open_window": False}
+    assert Rank().load(folder, other) == {"step": 7, "open_window": False, "counted": {}}
     assert equal(states(other), expected)
     assert other.scaler.state_dict() == scaler.state_dict()
     assert draw() == numbers

@@ -5,7 +5,7 @@ import pickle
 import pytest
 import torch
 
-from accelerate.optimizer import AcceleratedOptimizer, move_to_device, owners
+from accelerate.optimizer import AcceleratedOptimizer, move_to_device, owners, patch_optimizer_step
 from accelerate.options.request import Request
 from accelerate.precision.base import Precision, StepOutcome
 from accelerate.runtime.accumulation import accumulation
@@ -218,6 +218,26 @@ def test_train_and_eval_reach_optimizers_that_have_modes(optimizer):
     optimizer.train()
     optimizer.eval()
     assert modes == ["train", "eval"]
+
+
+def test_a_patched_step_notes_its_call_and_stays_what_it_is(optimizer, parameter):
+    patched = patch_optimizer_step(optimizer, lambda closure=None: ("stepped", closure))
+    assert not optimizer._accelerate_step_called
+    assert patched(closure=3) == ("stepped", 3)
+    assert optimizer._accelerate_step_called
+
+
+def test_a_scaler_that_leaves_a_patched_step_out_leaves_no_note(optimizer, parameter):
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    inner = optimizer.optimizer
+    inner.step = patch_optimizer_step(optimizer, inner.step)
+    for value, called in ((float("inf"), False), (1.0, True)):
+        optimizer._accelerate_step_called = False
+        scaler.scale(parameter.sum() * value).backward()
+        scaler.step(inner)
+        scaler.update()
+        inner.zero_grad()
+        assert optimizer._accelerate_step_called is called
 
 
 def test_state_moves_in_every_container():

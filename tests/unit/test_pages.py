@@ -1,6 +1,8 @@
 """The code on the pages for users runs as it stands, and the files that they point to exist."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,3 +84,23 @@ def test_the_loops_run_as_they_stand(tmp_path, monkeypatch) -> None:
     assert (tmp_path / "checkpoint").exists()
     assert names["accelerator"].mixed_precision == "bf16"  # type: ignore[attr-defined]
     assert names["answers"] == ["A", "B", "C", "D", "E"]
+
+
+def test_the_tests_on_the_page_about_testing(tmp_path: Path) -> None:
+    """Run the page's code as a file of tests, in a pytest of its own."""
+    file = tmp_path / "test_page.py"
+    program = "\n".join(code for page, code in blocks("python") if page == "testing.md")
+    file.write_text(program, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stdout
+    passed = re.search(r"(\d+) passed", ended.stdout)
+    assert passed is not None
+    assert int(passed[1]) >= 3  # those that need no accelerator and no package
+
+
+def test_the_page_on_data_runs_as_it_stands(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = "\n".join(code for page, code in blocks("python") if page == "data.md")
+    exec(compile(program, "data.md", "exec"), {})
+    assert (tmp_path / "stopped" / "dl_state_dict.bin").exists()

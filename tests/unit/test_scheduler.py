@@ -49,6 +49,30 @@ def test_it_advances_once_a_process(optimizer):
     assert split.scheduler.last_epoch == 1
 
 
+@pytest.mark.parametrize("split_batches", [True, False])
+def test_a_schedule_in_optimizer_steps_advances_once_a_step(optimizer, split_batches):
+    current.num_processes = 3
+    scheduler = make(optimizer, split_batches=split_batches, per_process=False)
+    for sync in (False, True, False, True):
+        accumulation.sync_gradients = sync
+        scheduler.step()
+    assert scheduler.scheduler.last_epoch == 2
+    optimizer._skipped = True
+    scheduler.step()
+    assert scheduler.scheduler.last_epoch == 2
+
+
+@pytest.mark.parametrize("adjust", [True, False])
+def test_the_plugin_s_word_on_schedulers_changes_no_schedule(optimizer, adjust):
+    GradientState(GradientAccumulationPlugin(num_steps=3, adjust_scheduler=adjust))
+    assert GradientState().adjust_scheduler is adjust
+    scheduler = make(optimizer)
+    for micro_batch in range(6):
+        accumulation.sync_gradients = micro_batch % 3 == 2
+        scheduler.step()
+    assert (scheduler.scheduler.last_epoch, scheduler.scheduler._step_count) == (2, 3)
+
+
 def test_it_waits_inside_a_window_and_after_a_skipped_step(optimizer):
     scheduler = make(optimizer)
     accumulation.sync_gradients = False
@@ -97,6 +121,18 @@ def test_a_schedule_with_an_end_stops_there(optimizer):
     for _ in range(10):
         scheduler.step()
     assert scheduler.scheduler.last_epoch == 4
+
+
+def test_many_processes_do_not_run_past_the_end(optimizer):
+    current.num_processes = 3
+    inner = torch.optim.lr_scheduler.OneCycleLR(optimizer.optimizer, max_lr=1.0, total_steps=7)
+    optimizer.optimizer.step()
+    scheduler = AcceleratedScheduler(inner, optimizer)
+    counts = []
+    for _ in range(4):
+        scheduler.step()
+        counts.append(inner.last_epoch)
+    assert counts == [3, 6, 7, 7]
 
 
 def test_state_round_trips(optimizer):

@@ -13,7 +13,7 @@ from accelerate.state import (
     AcceleratorState,
     GradientState,
     PartialState,
-    ThreadLocalSharedDict,
+    deepspeed_required,
     is_initialized,
     set_up_training,
 )
@@ -171,16 +171,34 @@ def test_gradient_state_lists_the_loaders():
     assert repr(state).startswith("Sync Gradients: True\nAt end of current dataloader: True\n")
 
 
-def test_thread_local_shared_dict_is_one_a_thread():
-    import threading
+def test_facts_of_the_run_are_properties_of_the_training_state():
+    state = set_up_training("no", cpu=True)
+    for name in ("use_distributed", "is_main_process", "is_local_main_process", "is_last_process"):
+        assert isinstance(getattr(AcceleratorState, name), property)
+        assert getattr(state, name) is getattr(PartialState(), name)
+    assert state.fork_launched is False
+    current.process_index, current.num_processes = 1, 3
+    assert (state.is_main_process, state.is_last_process, state.use_distributed) == (False, False, True)
 
-    class Owner:
-        shared = ThreadLocalSharedDict()
 
-    Owner.shared["a"] = 1
-    seen = []
-    thread = threading.Thread(target=lambda: seen.append(dict(Owner.shared)))
-    thread.start()
-    thread.join()
-    assert seen == [{}]
-    assert Owner.shared == {"a": 1}
+@pytest.mark.parametrize("name", ["is_main_process", "fork_launched", "num_processes"])
+def test_facts_without_a_run_say_what_is_missing(name):
+    state = set_up_training("no", cpu=True)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    with pytest.raises(AttributeError, match=r"_reset_state\(\)` was called"):
+        getattr(state, name)
+
+
+def test_functions_for_deepspeed_refuse_a_run_without_it():
+    @deepspeed_required
+    def stage(number, *, twice=False):
+        return number * 2 if twice else number
+
+    assert stage.__name__ == "stage"
+    PartialState(cpu=True)
+    assert stage(1) == 1  # there is no Accelerator yet that could be without
+    set_up_training("no", cpu=True)
+    with pytest.raises(ValueError, match=r"stage` is for DeepSpeed.*`deepspeed_plugin=`"):
+        stage(1)
+    current.distributed_type = DistributedType.DEEPSPEED
+    assert stage(2, twice=True) == 4

@@ -18,6 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from typing_extensions import assert_type
 
 from accelerate import Accelerator
+from accelerate.optimizer import AcceleratedOptimizer
+from accelerate.scheduler import AcceleratedScheduler
 
 accelerator = Accelerator(gradient_accumulation_steps=2)
 bare = nn.Linear(1, 1)
@@ -32,6 +34,21 @@ assert_type(optimizer, AdamW)
 assert_type(loader, DataLoader[tuple[torch.Tensor, ...]])
 assert_type(scheduler, StepLR)
 assert_type(accelerator.prepare(bare, adamw, device_placement=[True, None]), tuple[nn.Linear, AdamW])
+assert_type(
+    accelerator.prepare(bare, adamw, plain, plain, steps, "other"),
+    tuple[
+        nn.Linear,
+        AdamW,
+        DataLoader[tuple[torch.Tensor, ...]],
+        DataLoader[tuple[torch.Tensor, ...]],
+        StepLR,
+        str,
+    ],
+)
+assert_type(accelerator.prepare_model(bare, evaluation_mode=True), nn.Linear)
+assert_type(accelerator.prepare_optimizer(adamw), AcceleratedOptimizer)
+assert_type(accelerator.prepare_scheduler(steps), AcceleratedScheduler)
+assert_type(accelerator.prepare_data_loader(plain), DataLoader[tuple[torch.Tensor, ...]])
 assert_type(accelerator.unwrap_model(model), nn.Linear)
 for (inputs,) in loader:
     with accelerator.accumulate(model):
@@ -39,6 +56,26 @@ for (inputs,) in loader:
         assert_type(accelerator.clip_grad_norm_(model.parameters(), 1.0), torch.Tensor)
         optimizer.step()
         scheduler.step()
+        accelerator.backward(model(inputs).sum(), num_items=len(inputs))
+"""
+
+# A type checker holds a name to the type of its first value: were `prepare` to say that an optimizer comes
+# back as another class, it would find an error in the loop that everybody writes.
+USUAL = """
+from torch import nn
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import StepLR
+from torch.utils.data import DataLoader
+
+from accelerate import Accelerator
+
+
+def main(loader: DataLoader[int]) -> None:
+    accelerator = Accelerator()
+    model = nn.Linear(1, 1)
+    optimizer = AdamW(model.parameters())
+    scheduler = StepLR(optimizer, 1)
+    model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
 """
 
 
@@ -63,6 +100,13 @@ def mypy() -> None:
 def test_a_training_script_is_typed_as_if_nothing_was_prepared(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
+    result = check(script)
+    assert result.stdout.startswith("Success"), result.stdout + result.stderr
+
+
+def test_the_usual_names_may_be_used_again(tmp_path):
+    script = tmp_path / "usual.py"
+    script.write_text(USUAL)
     result = check(script)
     assert result.stdout.startswith("Success"), result.stdout + result.stderr
 

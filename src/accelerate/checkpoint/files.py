@@ -94,6 +94,13 @@ def save(
         MissingCheckpointFileError: the folder does not exist.
         TypeError: `safe_serialization` is on and a value is not a tensor.
         OSError: the disk is full, or the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save({"x": torch.ones(2)}, f"{folder}/weights.safetensors", safe_serialization=True)
+        ...     read_safetensors(f"{folder}/weights.safetensors")
+        {'x': tensor([1., 1.])}
     """
     if not is_writer(save_on_each_node):
         return
@@ -118,6 +125,13 @@ def load(f: FileName | BinaryIO, map_location: Any = None, **kwargs: Any) -> Any
         MissingCheckpointFileError: there is no such file.
         UnsafeCheckpointError: the file needs a class or function that is not known to be safe.
         CheckpointError: the file is damaged, or was not written by torch.
+
+    Example:
+        >>> import io
+        >>> file = io.BytesIO()
+        >>> torch.save({"step": 3}, file)
+        >>> load(io.BytesIO(file.getvalue()))
+        {'step': 3}
     """
     weights_only = kwargs.pop("weights_only", True)
     if isinstance(f, (str, os.PathLike)):

@@ -109,7 +109,12 @@ def weights_format(safe_serialization: bool) -> WeightsFormat:
 
 
 def weights(index: int, *, safe_serialization: bool) -> str:
-    """Return the name of the weights of the index-th model."""
+    """Return the name of the weights of the index-th model.
+
+    Example:
+        >>> weights(0, safe_serialization=True), weights(1, safe_serialization=False)
+        ('model.safetensors', 'pytorch_model_1.bin')
+    """
     return weights_format(safe_serialization).numbered(index)
 
 
@@ -194,12 +199,22 @@ def checkpoint_folder(project_dir: str | os.PathLike[str], iteration: int) -> Pa
 
 
 def checkpoint_number(name: str) -> int | None:
-    """Return the iteration that this folder name of automatic naming stands for, None for other names."""
+    """Return the iteration that this folder name of automatic naming stands for, None for other names.
+
+    Example:
+        >>> checkpoint_number("checkpoint_12"), checkpoint_number("best")
+        (12, None)
+    """
     return _number(_CHECKPOINT, name)
 
 
 def list_checkpoints(names: Iterable[str]) -> list[str]:
-    """Return those names that automatic naming gives, the oldest (lowest number) first."""
+    """Return those names that automatic naming gives, the oldest (lowest number) first.
+
+    Example:
+        >>> list_checkpoints(["checkpoint_10", "best", "checkpoint_9"])
+        ['checkpoint_9', 'checkpoint_10']
+    """
     numbered = ((checkpoint_number(name), name) for name in names)
     return [name for _, name in sorted((number, name) for number, name in numbered if number is not None)]
 

@@ -5,7 +5,7 @@ those files that are this rank's to write.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from accelerate.devices.base import Device
 __all__ = [
     "PlannedFile",
     "Registry",
+    "placed_loaders",
     "plan_custom_object",
     "plan_gradients",
     "plan_objects",
@@ -36,11 +37,12 @@ class Registry:
         models: modules whose weights are saved.
         optimizers: objects with `state_dict` and `load_state_dict`, as are the next two.
         schedulers: learning rate schedulers.
-        loaders: data loaders; only those with `use_stateful_dataloader` have a file.
+        loaders: data loaders; prepared ones have a file with their place.
         custom_objects: what the user registered, in that order.
         scaler: gradient scaler, None when there is none.
         step: the Accelerator's counter.
         open_window: whether gradients are being accumulated, and not yet shared among ranks.
+        counted: tensors that belong to that window, besides the gradients.
     """
 
     models: Sequence[Any] = ()
@@ -51,6 +53,7 @@ class Registry:
     scaler: Any = None
     step: int = 0
     open_window: bool = False
+    counted: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +115,24 @@ def plan_objects(
 
 
 def stateful_loaders(loaders: Iterable[Any]) -> list[tuple[int, Any]]:
-    """Return those loaders whose position a checkpoint holds, each with its index among all."""
-    return [item for item in enumerate(loaders) if getattr(item[1], "use_stateful_dataloader", False)]
+    """Return those loaders whose place a checkpoint holds, each with its index among all."""
+
+    def keeps_place(loader: Any) -> bool:
+        return getattr(loader, "use_stateful_dataloader", False) or getattr(loader, "keeps_place", False)
+
+    return [item for item in enumerate(loaders) if keeps_place(item[1])]
+
+
+def placed_loaders(folder: Path, loaders: Iterable[Any]) -> list[tuple[int, Any]]:
+    """Return those loaders whose place a folder holds, each with its index; say which of them start anew."""
+    keeping = stateful_loaders(loaders)
+    placed = [item for item in keeping if (folder / naming.loader(item[0])).is_file()]
+    missing = [naming.loader(item[0]) for item in keeping if item not in placed]
+    if missing:
+        logger.warning(
+            "%s lacks %s: these data loaders begin at the start of an epoch.", folder, ", ".join(missing)
+        )
+    return placed
 
 
 def plan_random_states(step: int, device: Device, *, rank: int) -> PlannedFile:
@@ -139,7 +158,7 @@ def plan_gradients(registry: Registry, modules: Sequence[Any], *, rank: int) -> 
     """
     if not registry.open_window:
         return []
-    gradients = window.collect(modules, registry.optimizers)
+    gradients = window.collect(modules, registry.optimizers, registry.counted)
     return [
         PlannedFile(
             name=naming.gradients(rank),

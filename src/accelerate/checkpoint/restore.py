@@ -16,7 +16,7 @@ import torch
 from accelerate.checkpoint import files, naming, rng, window
 from accelerate.checkpoint.manifest import MANIFEST, Manifest
 from accelerate.checkpoint.model import load_model
-from accelerate.checkpoint.plan import Registry, stateful_loaders
+from accelerate.checkpoint.plan import Registry, placed_loaders, stateful_loaders
 from accelerate.devices.base import Device
 from accelerate.errors import CheckpointError, MissingCheckpointFileError
 
@@ -103,7 +103,13 @@ def _required(registry: Registry) -> list[tuple[str, ...]]:
     ]
     required += [(naming.optimizer(index),) for index in range(len(registry.optimizers))]
     required += [(naming.scheduler(index),) for index in range(len(registry.schedulers))]
-    required += [(naming.loader(index),) for index, _ in stateful_loaders(registry.loaders)]
+    # Without torchdata a loader's place is a good addition, which other checkpoints do not have.
+    stateful = [
+        item
+        for item in stateful_loaders(registry.loaders)
+        if getattr(item[1], "use_stateful_dataloader", False)
+    ]
+    required += [(naming.loader(index),) for index, _ in stateful]
     return required + ([(naming.scaler(),)] if registry.scaler is not None else [])
 
 
@@ -157,7 +163,7 @@ def load_objects(
     for name, objects in (
         (naming.optimizer, enumerate(registry.optimizers)),
         (naming.scheduler, enumerate(registry.schedulers)),
-        (naming.loader, stateful_loaders(registry.loaders)),
+        (naming.loader, placed_loaders(source.folder, registry.loaders)),
     ):
         for index, obj in objects:
             obj.load_state_dict(files.load(source.take(name(index)), **kwargs))
@@ -174,7 +180,7 @@ def load_custom_object(obj: Any, source: Source, index: int, *, weights_only: bo
 
 def load_gradients(
     source: Source, modules: Sequence[Any], optimizers: Sequence[Any], *, rank: int, world_size: int
-) -> bool:
+) -> dict[str, torch.Tensor] | None:
     """Bring the gradients of an open accumulation window back.
 
     Args:
@@ -185,15 +191,25 @@ def load_gradients(
         world_size: number of ranks now.
 
     Returns:
-        Whether a window was open when the checkpoint was written.
+        What else was counted in the window; None where none was open when the checkpoint was written.
+
+    Raises:
+        CheckpointError: what was counted has no meaning for this number of ranks.
     """
     names = {of_rank: name for name in source.names() if (of_rank := naming.gradients_rank(name)) is not None}
     if not names:
-        return False
+        return None
     if len(names) == world_size and rank in names:
         gradients = files.read_safetensors(source.folder / names[rank])
     else:
         gradients = window.mean([files.read_safetensors(source.folder / name) for name in names.values()])
+    gradients, counted = window.split(gradients)
+    if counted and len(names) != world_size:
+        raise CheckpointError(
+            f"{source.folder} was saved on {len(names)} ranks inside an accumulation window of "
+            f"`backward(loss, num_items=...)`, and cannot go on on {world_size}: save after the optimizer's "
+            "step."
+        )
     left = window.restore(gradients, modules, optimizers)
     source.used |= set(names.values())
     if left:
@@ -202,7 +218,7 @@ def load_gradients(
             f"that shape is prepared for {', '.join(left)}.",
             stacklevel=3,
         )
-    return True
+    return counted
 
 
 def load_random_states(source: Source, rank: int, device: Device) -> dict[str, Any]:
@@ -245,18 +261,27 @@ def tell_unused(source: Source, world_size: int, *, strict: bool) -> None:
         CheckpointError: with `strict`, something was not restored.
     """
     source.used |= {naming.random_states(rank) for rank in range(world_size)}
-    unused, missing = source.unused(), source.missing()
-    sentences = []
-    if unused:
-        sentences.append(
-            f"{', '.join(unused)}: the checkpoint holds them, and nothing that they belong to was prepared "
-            f"or registered on these {world_size} rank(s)."
+    generators = [
+        str(rank) for name in source.unused() if (rank := naming.random_states_rank(name)) is not None
+    ]
+    unused = [name for name in source.unused() if naming.random_states_rank(name) is None]
+    messages = []
+    if generators:
+        messages.append(
+            f"Random states of rank {', '.join(generators)} not restored from {source.folder}: there are "
+            f"{world_size} rank(s) now, and were more when it was saved."
         )
-    if missing:
-        sentences.append(f"{', '.join(missing)}: somebody has removed them from the checkpoint.")
-    if not sentences:
-        return
-    message = f"Not restored from {source.folder}: {' '.join(sentences)}"
-    if strict:
-        raise CheckpointError(message)
-    warnings.warn(message, stacklevel=4)
+    if unused:
+        messages.append(
+            f"Not restored from {source.folder}: {', '.join(unused)}. The checkpoint holds them, and nothing "
+            f"that they belong to was prepared or registered on these {world_size} rank(s)."
+        )
+    if source.missing():
+        messages.append(
+            f"Not restored from {source.folder}: {', '.join(source.missing())}. Somebody has removed them "
+            "from the checkpoint."
+        )
+    if messages and strict:
+        raise CheckpointError(" ".join(messages))
+    for message in messages:
+        warnings.warn(message, stacklevel=4)

@@ -36,6 +36,11 @@ def clean_state_dict_for_safetensors(state_dict: Mapping[str, Any]) -> dict[str,
 
     Returns:
         A new dictionary in the same order. Tensors are copied only where memory would be shared.
+
+    Example:
+        >>> weight = torch.ones(2)
+        >>> list(clean_state_dict_for_safetensors({"embedding": weight, "head": weight}))
+        ['embedding']
     """
     covered = covered_names(state_dict)
     if covered:
@@ -56,6 +61,11 @@ def covered_names(state_dict: Mapping[str, Any]) -> dict[str, str]:
     """Return the names that need not be written, each with the name whose tensor covers it.
 
     Only names that are themselves written appear as values. See [Note: shared memory].
+
+    Example:
+        >>> weight = torch.ones(4)
+        >>> covered_names({"head": weight[:2], "embedding": weight})
+        {'head': 'embedding'}
     """
     covered: dict[str, str] = {}
     for names in _by_storage(state_dict).values():

@@ -14,20 +14,25 @@ from torch.nn import Parameter
 
 from accelerate.errors import CheckpointError
 
-__all__ = ["clear", "collect", "mean", "restore"]
+__all__ = ["clear", "collect", "mean", "restore", "split"]
+
+_COUNTED = "window."  # how the names of what is no gradient begin
 
 
-def collect(modules: Sequence[Any], optimizers: Sequence[Any]) -> dict[str, Tensor]:
+def collect(
+    modules: Sequence[Any], optimizers: Sequence[Any], counted: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     """Return all gradients that there are, by the name of the parameter.
 
     Args:
         modules: the user's modules.
         optimizers: may hold parameters that are in none of the modules.
+        counted: what else belongs to the window, on this rank.
 
     Raises:
         CheckpointError: a gradient cannot be stored.
     """
-    gradients = {}
+    gradients = {_COUNTED + name: value for name, value in counted.items()}
     for name, parameter in _parameters(modules, optimizers):
         gradient = parameter.grad
         if gradient is None:
@@ -44,6 +49,12 @@ def collect(modules: Sequence[Any], optimizers: Sequence[Any]) -> dict[str, Tens
 
 def _kind(gradient: Tensor) -> str:
     return str(gradient.layout) if gradient.layout != torch.strided else f"a {type(gradient).__name__}"
+
+
+def split(content: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the gradients, and what else belongs to the window."""
+    counted = {name[len(_COUNTED) :]: value for name, value in content.items() if name.startswith(_COUNTED)}
+    return {name: value for name, value in content.items() if not name.startswith(_COUNTED)}, counted
 
 
 def restore(gradients: Mapping[str, Tensor], modules: Sequence[Any], optimizers: Sequence[Any]) -> list[str]:

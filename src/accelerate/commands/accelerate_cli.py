@@ -9,8 +9,11 @@ __all__ = ["COMMANDS", "main"]
 
 # Command -> (module, its parser, what it does in one line). The module has main(arguments) -> exit status.
 COMMANDS = {
+    "config": ("accelerate.commands.config", "Ask how this machine trains, and keep the answers in a file."),
     "env": ("accelerate.commands.env", "Print what this machine has, for bug reports."),
     "launch": ("accelerate.commands.launch", "Start a script on the GPUs or processors of this machine."),
+    "test": ("accelerate.commands.test", "Check this installation, on one process or several."),
+    "tpu-config": ("accelerate.commands.tpu", "Run commands on all machines of a TPU pod."),
 }
 
 

@@ -1,6 +1,7 @@
 """`accelerate env`: what this machine has, as text for a report. Reads files instead of importing torch."""
 
 import argparse
+import json
 import os
 import platform
 import re
@@ -15,6 +16,7 @@ from accelerate.commands.utils import CustomArgumentParser, print_error
 from accelerate.compat import env
 from accelerate.errors import ConfigurationError
 from accelerate.launching.machine import Machine, TorchBuild, look, torch_build
+from accelerate.options.config_file import default_config_file, parse_text
 
 __all__ = ["env_command", "env_command_parser", "main"]
 
@@ -23,25 +25,35 @@ _GIB = 1024**3
 
 def env_command_parser(subparsers: Any = None) -> CustomArgumentParser:
     """Return the parser of `accelerate env`, added to `subparsers` unless that is None."""
+    about = "Print what this machine has and the default configuration, for bug reports."
     parser: CustomArgumentParser = (
-        CustomArgumentParser("accelerate env") if subparsers is None else subparsers.add_parser("env")
+        CustomArgumentParser("accelerate env", description=about)
+        if subparsers is None
+        else subparsers.add_parser("env", description=about)
     )
     parser.add_argument(
         "--config_file", default=None, help="Configuration file to print, not the default one."
     )
+    parser.add_argument("--json", action="store_true", help="Print JSON, for programs.")
     if subparsers is not None:
         parser.set_defaults(func=env_command)
     return parser
 
 
-def env_command(args: argparse.Namespace) -> dict[str, str]:
+def env_command(args: argparse.Namespace) -> dict[str, Any]:
     """Print the facts of this machine and return them by name.
 
     Raises:
-        ConfigurationError: `args.config_file` names a file that is not there.
+        ConfigurationError: `args.config_file` names a file that is not there, or that cannot be read.
     """
-    facts = _facts(env.snapshot())
-    title, config = _configuration(args.config_file, env.snapshot())
+    environ = env.snapshot()
+    facts: dict[str, Any] = _facts(environ)
+    title, path = _configuration_file(args.config_file, environ)
+    content = None if path is None else parse_text(path)
+    if getattr(args, "json", None):
+        print(json.dumps(facts | {title: content}, indent=2, default=str))
+        return facts | {title: content}
+    config = "\tNot found" if path is None else _indented(path)
     print("\nCopy-and-paste the text below in your GitHub issue\n")
     print("\n".join(f"- {name}: {value}" for name, value in facts.items()))
     print(f"- {title}:\n{config}")
@@ -111,23 +123,16 @@ def _gpu_names(root: Path) -> str:
     return ", ".join(dict.fromkeys(names)) or "unknown"
 
 
-def _configuration(asked: str | None, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return a title and the text of the configuration file."""
-    if asked is not None and not Path(asked).is_file():
-        raise ConfigurationError(f"--config_file {asked}: there is no such file")
-    file = Path(asked) if asked is not None else default_config_file(environ)
-    title = "`Accelerate` default config" if asked is None else f"`Accelerate` config passed ({asked})"
-    if not file.is_file():
-        return title, "\tNot found"
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return title, "\n".join(f"\t{line}" for line in lines)
+def _configuration_file(asked: str | None, environ: Mapping[str, str]) -> tuple[str, Path | None]:
+    """Return a title, and the path of the configuration file; None where there is no default one."""
+    if asked is not None:
+        return f"`Accelerate` config passed ({asked})", Path(asked)
+    default = default_config_file(environ)
+    return "`Accelerate` default config", default if default.is_file() else None
 
 
-def default_config_file(environ: Mapping[str, str]) -> Path:
-    """Return where the default configuration file is, whether it exists or not."""
-    cache = environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    home = environ.get("HF_HOME") or os.path.join(cache, "huggingface")
-    return Path(os.path.expanduser(home)) / "accelerate" / "default_config.yaml"
+def _indented(path: Path) -> str:
+    return "\n".join(f"\t{line}" for line in path.read_text(encoding="utf-8").splitlines())
 
 
 if __name__ == "__main__":

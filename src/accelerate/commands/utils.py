@@ -7,7 +7,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from accelerate.options.field import OptionInfo
 
 __all__ = [
+    "ADDITIONS",
     "CustomArgumentGroup",
     "CustomArgumentParser",
+    "HelpFormatter",
     "add_options",
     "end_quietly_on_interrupt",
     "is_console_script",
@@ -24,6 +26,12 @@ __all__ = [
     "print_error",
     "typed_options",
 ]
+
+# Command -> flags that the interface does not have. The test of the command line reads this list.
+ADDITIONS: Mapping[str, tuple[str, ...]] = {
+    "env": ("--json",),
+    "launch": ("--explain",),
+}
 
 _NONDEFAULT = "nondefault"
 _CONSOLE_SCRIPTS = frozenset({"accelerate", "accelerate-launch"})
@@ -53,6 +61,20 @@ class _StoreAction(argparse.Action):
         if isinstance(parser, CustomArgumentParser) and parser.remembers:
             # A new set each time: parsers may be used more than once.
             setattr(namespace, _NONDEFAULT, getattr(namespace, _NONDEFAULT, set()) | {self.dest})
+
+
+class _AppendAction(_StoreAction):
+    """Collects the values of an option that may be given several times."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        earlier = getattr(namespace, self.dest, None) or []
+        super().__call__(parser, namespace, [*earlier, values], option_string)
 
 
 class _StoreConstAction(_StoreAction):
@@ -95,7 +117,7 @@ class _StoreTrueAction(_StoreConstAction):
         super().__init__(option_strings, dest, True, default=default, required=required, help=help)
 
 
-class _HelpFormatter(argparse.HelpFormatter):
+class HelpFormatter(argparse.HelpFormatter):
     """Shows one spelling of each flag."""
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
@@ -116,6 +138,7 @@ def _is_twin(flag: str, flags: Sequence[str]) -> bool:
 def _register(container: Any) -> None:
     container.register("action", None, _StoreAction)
     container.register("action", "store", _StoreAction)
+    container.register("action", "append", _AppendAction)
     container.register("action", "store_const", _StoreConstAction)
     container.register("action", "store_true", _StoreTrueAction)
 
@@ -132,7 +155,7 @@ class CustomArgumentParser(argparse.ArgumentParser):
     """
 
     def __init__(self, *args: Any, remembers: bool = False, **kwargs: Any) -> None:
-        kwargs.setdefault("formatter_class", _HelpFormatter)
+        kwargs.setdefault("formatter_class", HelpFormatter)
         super().__init__(*args, **kwargs)
         self.remembers = remembers
         _register(self)
@@ -170,7 +193,12 @@ class CustomArgumentParser(argparse.ArgumentParser):
 
 
 def nearest_flag(flag: str, flags: Iterable[str]) -> str | None:
-    """Return the flag that most resembles `flag`, or None when none does."""
+    """Return the flag that most resembles `flag`, or None when none does.
+
+    Example:
+        >>> nearest_flag("--num_proceses=2", ["--num_processes", "--cpu"])
+        '--num_processes'
+    """
     from difflib import get_close_matches
 
     plain: dict[str, str] = {}
@@ -192,6 +220,9 @@ def add_options(parser: argparse.ArgumentParser, declared: Iterable["OptionInfo"
                 groups[info.group] = parser.add_argument_group(info.group)
             target = groups[info.group]
         target.add_argument(*info.flags, **_arguments(info))
+        if info.off_flags:
+            off = {"action": "store_const", "const": False, "default": True, "help": f"Not {info.flags[0]}."}
+            target.add_argument(*info.off_flags, dest=info.name, **off)
 
 
 def typed_options(args: argparse.Namespace, declared: Iterable["OptionInfo"]) -> dict[str, Any]:
@@ -207,10 +238,12 @@ def _arguments(info: "OptionInfo") -> dict[str, Any]:
     arguments: dict[str, Any] = {"help": info.help.replace("%", "%%")}
     if not info.flags[0].startswith("-"):
         return arguments | ({"nargs": info.nargs} if info.nargs is not None else {})
-    arguments["default"] = info.default
-    if info.type is bool:
+    arguments |= {"dest": info.name, "default": info.default}
+    if info.type is bool and info.parse is None:
         return arguments | {"action": "store_true"}
-    arguments["type"] = info.type
+    arguments["type"] = info.parse or info.type
+    if info.repeats:
+        return arguments | {"action": "append"}
     if info.choices is not None:
         arguments["choices"] = list(info.choices)
     return arguments

@@ -21,7 +21,7 @@ __all__ = ["door"]
 
 
 def door(
-    module: str, homes: Mapping[str, Sequence[str]]
+    module: str, homes: Mapping[str, Sequence[str]], *, over: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` of a door, made from its table.
 
@@ -31,6 +31,8 @@ def door(
     Args:
         module: `__name__` of the door.
         homes: dotted name of a home -> the names that are fetched from it.
+        over: names in the table that are submodules too: the table's object is what they give, always. They
+            are imported at once, since Python puts a submodule in place of the name when it imports it.
 
     Raises:
         ValueError: a name has two homes.
@@ -45,6 +47,10 @@ def door(
         for name in names:
             if home_of.setdefault(name, home) != home:
                 raise ValueError(f"{module}.{name} has two homes: {home_of[name]} and {home}")
+
+    for name in over:
+        importlib.import_module(f"{module}.{name}")
+        delattr(sys.modules[module], name)
 
     def fetch(name: str) -> Any:
         if name in home_of:

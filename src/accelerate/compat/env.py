@@ -67,6 +67,10 @@ def str_to_bool(value: str, to_bool: bool = False) -> int | bool:
 
     Raises:
         EnvironmentVariableError: any other text (a ValueError).
+
+    Example:
+        >>> str_to_bool("Yes"), str_to_bool("off"), str_to_bool("1", to_bool=True)
+        (1, 0, True)
     """
     text = value.strip().lower()
     if text not in _TRUE and text not in _FALSE:
@@ -82,6 +86,13 @@ def parse_flag_from_env(key: str, default: bool = False) -> bool:
 
     Raises:
         EnvironmentVariableError: the text is no truth value; the message names the variable.
+
+    Example:
+        >>> with patch_environment(my_flag="on"):
+        ...     parse_flag_from_env("MY_FLAG")
+        True
+        >>> parse_flag_from_env("MY_FLAG", default=False)
+        False
     """
     text = os.environ.get(key)
     if text is None:
@@ -104,6 +115,11 @@ def get_int_from_env(env_keys: Iterable[str], default: Default) -> int | Default
 
     Raises:
         EnvironmentVariableError: one of them, met on the way, is not an integer.
+
+    Example:
+        >>> with patch_environment(my_rank=3):
+        ...     get_int_from_env(["OTHER_RANK", "MY_RANK"], default=0)
+        3
     """
     for name in env_keys:
         text = os.environ.get(name, "").strip()
@@ -124,7 +140,15 @@ get_int = get_int_from_env
 
 
 def parse_choice_from_env(key: str, default: str = "no") -> str:
-    """Return the text of variable `key`, or `default` when it is unset."""
+    """Return the text of variable `key`, or `default` when it is unset.
+
+    Example:
+        >>> with patch_environment(my_precision="bf16"):
+        ...     parse_choice_from_env("MY_PRECISION")
+        'bf16'
+        >>> parse_choice_from_env("MY_PRECISION")
+        'no'
+    """
     return os.environ.get(key, default)
 
 
@@ -134,6 +158,13 @@ def patch_environment(**kwargs: object) -> Iterator[None]:
 
     Args:
         kwargs: variable names (written in upper case) and values (written as text).
+
+    Example:
+        >>> with patch_environment(my_variable=2):
+        ...     get("MY_VARIABLE")
+        '2'
+        >>> get("MY_VARIABLE") is None
+        True
     """
     values = {name.upper(): str(value) for name, value in kwargs.items()}
     saved = {name: os.environ[name] for name in values if name in os.environ}
@@ -148,7 +179,15 @@ def patch_environment(**kwargs: object) -> Iterator[None]:
 
 @contextmanager
 def clear_environment() -> Iterator[None]:
-    """Empty the environment for the length of a block; what it held comes back, what the block set goes."""
+    """Empty the environment for the length of a block; what it held comes back, what the block set goes.
+
+    Example:
+        >>> with patch_environment(my_variable=2):
+        ...     with clear_environment():
+        ...         inside = snapshot()
+        ...     get("MY_VARIABLE"), inside
+        ('2', {})
+    """
     saved = dict(os.environ)
     os.environ.clear()
     try:
@@ -164,6 +203,14 @@ def purge_accelerate_environment(func_or_cls: Decorated) -> Decorated:
     Variables with that prefix which the call adds are removed and those that it changes are put back, also
     when the call raises. Coroutine functions are supported. Tests that subclasses add are decorated too.
     What `setUp` of a `unittest.TestCase` sets is there in its test, and goes after `tearDown`.
+
+    Example:
+        >>> @purge_accelerate_environment
+        ... def test_something():
+        ...     put({"ACCELERATE_MY_VARIABLE": 1})
+        >>> test_something()
+        >>> get("ACCELERATE_MY_VARIABLE") is None
+        True
     """
     if inspect.isclass(func_or_cls):
         _purge_tests(func_or_cls)

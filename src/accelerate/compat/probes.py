@@ -59,6 +59,7 @@ __all__ = [
     "is_tqdm_available",
     "is_trackio_available",
     "is_transformer_engine_available",
+    "is_transformer_engine_mxfp8_available",
     "is_transformers_available",
     "is_triton_available",
     "is_wandb_available",
@@ -225,6 +226,17 @@ def is_torch_distributed_available() -> bool:
 def is_weights_only_available() -> bool:
     """Return whether this torch can load files of numpy random states with `weights_only=True`."""
     return is_torch_version(">=", "2.4.0")
+
+
+def is_transformer_engine_mxfp8_available() -> bool:
+    """Return whether Transformer Engine is installed and this GPU trains in MXFP8; imports it to ask."""
+    if not is_transformer_engine_available():
+        return False
+    engine = importlib.import_module("transformer_engine.pytorch")
+    if hasattr(engine, "is_mxfp8_available"):
+        return bool(engine.is_mxfp8_available())
+    answer = importlib.import_module("transformer_engine.pytorch.fp8").check_mxfp8_support()
+    return bool(answer[0])  # beside it stands the reason of a no
 
 
 def torchao_required(func: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

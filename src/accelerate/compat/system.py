@@ -65,6 +65,10 @@ def get_free_port() -> int:
     """Return a port that no process uses at the moment.
 
     Nothing holds the port for the caller: another process may take it before it is used.
+
+    Example:
+        >>> is_port_in_use(get_free_port())
+        False
     """
     with _listening_socket() as probe:
         probe.bind(("", 0))

@@ -81,6 +81,10 @@ def is_torch_version(operation: str, version: str) -> bool:
     Raises:
         ConfigurationError: the operation is no such text (a ValueError).
         packaging.version.InvalidVersion: `version` is no version (a ValueError).
+
+    Example:
+        >>> is_torch_version(">=", "2.0")
+        True
     """
     return compare_versions("torch", operation, version)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from accelerate.data.samplers import BatchSamplerShard, index_sampler, without_skips
+from accelerate.data.loader import PreparedLoader
 
 __all__ = ["even_batches"]
 
@@ -15,24 +15,27 @@ def even_batches(loaders: Iterable[Any], value: bool | None) -> Iterator[None]:
     """Set `even_batches` of prepared loaders inside the block; passes that begin there follow it.
 
     Args:
-        loaders: what `prepare` gave on several ranks. Those that do not deal out batches by a sampler of
-            this package cannot change, which is warned about.
+        loaders: what `prepare` gave on several ranks. Those whose batches are not dealt out by this package
+            cannot change, which is warned about.
         value: the setting; None leaves all as they are.
     """
-    samplers = [] if value is None else [without_skips(index_sampler(loader)) for loader in loaders]
-    shards = [sampler for sampler in samplers if isinstance(sampler, BatchSamplerShard)]
-    if len(shards) < len(samplers):
+    owners = [] if value is None else [_owner(loader) for loader in loaders]
+    known = [owner for owner in owners if owner is not None]
+    if len(known) < len(owners):
         warnings.warn(
-            f"join_uneven_inputs(even_batches={value}) has no effect on {len(samplers) - len(shards)} of "
-            f"{len(samplers)} prepared loaders: only those over map-style datasets that are not dispatched "
-            "can change.",
+            f"join_uneven_inputs(even_batches={value}) has no effect on {len(owners) - len(known)} of "
+            f"{len(owners)} prepared loaders: their batches are not dealt out here.",
             stacklevel=5,
         )
-    before = [shard.even_batches for shard in shards]
+    before = [owner.even_batches for owner in known]
     try:
-        for shard in shards:
-            shard.even_batches = bool(value)
+        for owner in known:
+            owner.even_batches = bool(value)
         yield
     finally:
-        for shard, saved in zip(shards, before, strict=True):
-            shard.even_batches = saved
+        for owner, saved in zip(known, before, strict=True):
+            owner.even_batches = saved
+
+
+def _owner(loader: Any) -> Any:
+    return loader.evens() if isinstance(loader, PreparedLoader) else None

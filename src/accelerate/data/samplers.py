@@ -1,32 +1,21 @@
-"""Which indices this rank reads, and in which order. Used by prepare.py, which puts these into a loader.
-
-[Note: rounds] A sampler's batches are dealt to the ranks in *rounds*, one batch a rank. With
-`split_batches` one batch of the sampler is a round, cut into a *share* for each rank; without, each
-`num_processes` consecutive batches are. Only the last round can be short. `even_batches` completes it
-with *fill*: samples of the first round, in order, started over as often as needed. Fill follows the last
-real sample, so that cutting the gathered last round to its real length removes exactly the duplicates.
+"""Samplers, and how a loader holds them: in which order, from which batch on. Called by the whole room.
 
 [Note: skipping] A pass that starts late yields what is left of the whole pass, fill included. Indices that
-are left out are drawn (the order depends on it) but never become batches; where the order is plain counting,
-not even that.
+are left out are drawn where the order depends on it, but never become batches.
 """
 
 import copy
-from collections import deque
-from collections.abc import Iterable, Iterator
-from itertools import chain, cycle, islice
-from operator import length_hint
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain, islice
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
-from accelerate.errors import ConfigurationError
+from accelerate.data.order import samples_after
 
-__all__ = ["BatchSamplerShard", "SeedableRandomSampler", "SkipBatchSampler", "get_sampler"]
-
-_END: Any = object()
-_LIST_ITERATOR: type = type(iter([]))
+__all__ = ["SeedableRandomSampler", "SkipBatchSampler", "get_sampler"]
 
 
 class SeedableRandomSampler(RandomSampler):
@@ -51,25 +40,44 @@ class SeedableRandomSampler(RandomSampler):
 
     def __iter__(self) -> Iterator[int]:
         """Yield the indices of the current epoch, then advance the epoch."""
+        with self._seeded():
+            indices = list(super().__iter__())
+        yield from indices
+        self.set_epoch(self.epoch + 1)
+
+    def permutations(self) -> Iterator[torch.Tensor] | None:
+        """Give the order of the current epoch as a tensor, then advance the epoch; None if it is none."""
+        return self._permutation() if type(self).__iter__ is SeedableRandomSampler.__iter__ else None
+
+    def _permutation(self) -> Iterator[torch.Tensor]:
+        with self._seeded() as generator:
+            order = torch.randperm(self.num_samples, generator=generator).cpu()
+        yield order
+        self.set_epoch(self.epoch + 1)
+
+    @contextmanager
+    def _seeded(self) -> Iterator[torch.Generator]:
         if self.generator is None:
             self.generator = torch.Generator()
         self.generator.manual_seed((self.initial_seed + self.epoch) % 2**64)
         # Drawn at once, under the generator's own device: a default device of the caller must neither change
         # the order nor make torch refuse the generator.
         with torch.device(self.generator.device):
-            indices = list(super().__iter__())
-        yield from indices
-        self.set_epoch(self.epoch + 1)
+            yield self.generator
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose order the next pass shows."""
         self.epoch = epoch
 
 
-class _AroundBatchSampler(BatchSampler):
+class AroundBatchSampler(BatchSampler):
     """Stand around the batch sampler `batch_sampler`: what is not found here is asked of that one."""
 
     batch_sampler: Any
+
+    def iter_from(self, skip_batches: int) -> Iterator[Any]:
+        """Yield the batches after the first `skip_batches` ([Note: skipping])."""
+        raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
         # Not yet set while copy and pickle make an instance; and what they ask is not for its inner one.
@@ -83,7 +91,7 @@ class _AroundBatchSampler(BatchSampler):
         return len(self.batch_sampler)
 
 
-class SkipBatchSampler(_AroundBatchSampler):
+class SkipBatchSampler(AroundBatchSampler):
     """Leave out the first batches of a batch sampler ([Note: skipping]), in every pass.
 
     Attributes that are not found here (`sampler`, `batch_size`, …) are those of the inner batch sampler.
@@ -104,165 +112,11 @@ class SkipBatchSampler(_AroundBatchSampler):
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches that are left."""
         # A generator, so that nothing is drawn before the first batch is asked for, as without skipping.
-        yield from batches_from(self.batch_sampler, self.skip_batches)
-
-
-class BatchSamplerShard(_AroundBatchSampler):
-    """Deal the batches of a batch sampler to the ranks ([Note: rounds]).
-
-    All attributes are live: `num_processes` and `process_index` are read before each round, so that a
-    client may change them under a running loader. Attributes that are not found here (`sampler`, what
-    a user's batch sampler adds) are those of the inner batch sampler.
-
-    A batch sampler without `batch_size` may yield batches of any size, or anything at all: its batches
-    are dealt whole, and a short last round is completed with whole batches of the first round.
-
-    Args:
-        batch_sampler: yields the batches of all ranks; has the same order on every rank.
-        num_processes: number of ranks that share the batches.
-        process_index: this rank.
-        split_batches: cut each batch into a share for each rank, instead of dealing whole batches.
-        even_batches: complete the last round, so that all ranks get equally many and equally large
-            batches; otherwise each sample is read once and some ranks may end earlier.
-
-    Raises:
-        ConfigurationError: `split_batches` with a batch size that the ranks cannot share equally.
-    """
-
-    batch_size: int | None  # type: ignore[assignment]  # samples, as the inner batch sampler declares it
-
-    def __init__(
-        self,
-        batch_sampler: BatchSampler,
-        num_processes: int = 1,
-        process_index: int = 0,
-        split_batches: bool = False,
-        even_batches: bool = True,
-    ) -> None:
-        batch_size = getattr(batch_sampler, "batch_size", None)
-        if split_batches and (batch_size is None or batch_size % num_processes):
-            raise ConfigurationError(
-                f"To use `BatchSamplerShard` in `split_batches` mode, the batch size ({batch_size}) needs to "
-                f"be a round multiple of the number of processes ({num_processes})."
-            )
-        self.batch_sampler = batch_sampler
-        self.num_processes = num_processes
-        self.process_index = process_index
-        self.split_batches = split_batches
-        self.even_batches = even_batches
-        self.batch_size = batch_size
-        self.drop_last = getattr(batch_sampler, "drop_last", False)
-        self.last_round: int | None = (
-            None  # real samples in the last round of the last full pass, if it had fill
-        )
-
-    @property
-    def round_size(self) -> int | None:
-        """Samples of all ranks together in a full round, None where batches have no declared size."""
-        return None if self.batch_size is None else self._share() * self.num_processes
-
-    def __len__(self) -> int:
-        """Return the number of batches that this rank gets."""
-        batches = len(self.batch_sampler)
-        if self.split_batches:
-            return batches - self._misses_last_share()
-        rounds, left = divmod(batches, self.num_processes)
-        if self.drop_last:
-            return rounds
-        return rounds + (left > 0 if self.even_batches else self.process_index < left)
-
-    def _misses_last_share(self) -> bool:
-        """Whether the last batch is so short that nothing of it is left for this rank."""
-        if self.even_batches or self.drop_last or self.batch_size is None:
-            return False
-        total = num_samples(self.batch_sampler)
-        last = total % self.batch_size if total else 0
-        return 0 < last <= self.process_index * self._share()
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield this rank's batches."""
-        return self.iter_from(0)
+        yield from self.iter_from(0)
 
     def iter_from(self, skip_batches: int) -> Iterator[Any]:
-        """Yield this rank's batches after the first `skip_batches`."""
-        self.last_round = None
-        if cuts_evenly(self.batch_sampler):
-            return self._deal_samples(self.batch_sampler.sampler, skip_batches)
-        deal = self._split_each if self.split_batches else self._deal_batches
-        return islice(deal(self.batch_sampler), skip_batches, None)
-
-    def _deal_samples(self, sampler: Iterable[int], skip_rounds: int) -> Iterator[list[int]]:
-        """Draw a round at a time straight from the sampler: other ranks' batches are never made."""
-        size = self._share() * self.num_processes
-        first, samples = samples_after(sampler, skip_rounds * size, keep=size)
-        while True:
-            processes, share = self.num_processes, self._share()
-            block = list(islice(samples, share * processes))
-            if len(block) < share * processes:
-                break
-            first = first or block
-            start = self.process_index * share
-            yield block[start : start + share]
-        if not block or self.drop_last:
-            return
-        if self.even_batches:
-            self.last_round = len(block)
-            block = list(islice(chain(block, cycle(first or block)), share * processes))
-        start = self.process_index * share
-        if batch := block[start : start + share]:
-            yield batch
-
-    def _share(self) -> int:
-        assert self.batch_size is not None  # only batch samplers without a declared size have none
-        return self.batch_size // self.num_processes if self.split_batches else self.batch_size
-
-    def _split_each(self, batches: Iterable[list[int]]) -> Iterator[list[int]]:
-        """Cut batches that may differ from the declared size; `even_batches` completes short ones."""
-        first: list[int] = []
-        for batch in batches:
-            first = first or batch
-            share = max(self._share(), -(-len(batch) // self.num_processes))
-            size = share * self.num_processes
-            self.last_round = None
-            if self.even_batches and 0 < len(batch) < size:
-                self.last_round = len(batch)
-                batch = list(islice(chain(batch, cycle(first)), size))
-            start = self.process_index * share
-            if part := batch[start : start + share]:
-                yield part
-
-    def _deal_batches(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Deal whole batches, holding one round back to know the last one."""
-        source = iter(batches)
-        first = held = list(islice(source, self.num_processes))
-        while upcoming := list(islice(source, self.num_processes)):
-            yield held[self.process_index]
-            held = upcoming
-        if held:
-            yield from self._deal_last(held, first)
-
-    def _deal_last(self, held: list[Any], first: list[Any]) -> Iterator[Any]:
-        missing = self.num_processes - len(held)
-        if self.drop_last or not self.even_batches:
-            if self.process_index < len(held) and not (missing and self.drop_last):
-                yield held[self.process_index]
-        elif self.batch_size is None:
-            if missing and all(isinstance(batch, list) for batch in held):
-                self.last_round = sum(map(len, held))
-            yield next(islice(chain(held, cycle(first)), self.process_index, None))
-        else:
-            yield self._completed(held, first, self.batch_size)[self.process_index]
-
-    def _completed(self, held: list[Any], first: list[Any], size: int) -> list[Any]:
-        """Return the last round with its last batch filled up and the missing ones made of fill."""
-        fill = cycle(chain.from_iterable(first))
-        *whole, last = held
-        short = max(0, size - len(last))
-        missing = self.num_processes - len(held)
-        if short or missing:
-            self.last_round = sum(map(len, held))
-        completed = [*whole, [*last, *islice(fill, short)]]
-        return completed + [list(islice(fill, size)) for _ in range(missing)]
+        """Yield the batches that are left after the first `skip_batches` of them."""
+        return batches_from(self.batch_sampler, self.skip_batches + skip_batches)
 
 
 def without_skips(sampler: Any) -> Any:
@@ -286,40 +140,26 @@ def without_first(loader: "DataLoader[Any]", num_batches: int) -> "DataLoader[An
     return with_sampler(loader, SkipBatchSampler(index_sampler(loader), num_batches))
 
 
-def batches_from(batch_sampler: Any, skip_batches: int) -> Iterator[Any]:
-    """Return an iterator over what a batch sampler yields after its first `skip_batches` batches."""
-    if isinstance(batch_sampler, SkipBatchSampler):
-        return batches_from(batch_sampler.batch_sampler, batch_sampler.skip_batches + skip_batches)
-    if isinstance(batch_sampler, BatchSamplerShard):
+def batches_from(batch_sampler: Any, skip_batches: int, keep: int = 0) -> Iterator[Any]:
+    """Return an iterator over what a batch sampler yields after its first `skip_batches` batches.
+
+    Args:
+        batch_sampler: yields batches, or a sampler of single indices.
+        skip_batches: how many batches are left out.
+        keep: how many of those come nevertheless, before the others; `skip_batches` at most.
+    """
+    if isinstance(batch_sampler, AroundBatchSampler) and not keep:
         return batch_sampler.iter_from(skip_batches)
     if not skip_batches or not cuts_evenly(batch_sampler):
-        return islice(batch_sampler, skip_batches, None)
+        return without_middle(iter(batch_sampler), keep, skip_batches)
     size: int = batch_sampler.batch_size
-    _, samples = samples_after(batch_sampler.sampler, skip_batches * size)
+    samples = samples_after(batch_sampler.sampler, skip_batches * size, keep * size)
     return iter(BatchSampler(samples, size, batch_sampler.drop_last))
 
 
-def samples_after(sampler: Iterable[int], count: int, keep: int = 0) -> tuple[list[int], Iterator[int]]:
-    """Draw `count` samples; return the first `keep` of them, and an iterator over what comes after all."""
-    if type(sampler) is SequentialSampler:
-        total = len(sampler)
-        return list(range(min(keep, count, total))), iter(range(count, total))
-    samples = iter(sampler)
-    kept = list(islice(samples, min(keep, count)))
-    _drop(samples, count - len(kept))
-    return kept, samples
-
-
-def _drop(samples: Iterator[int], count: int) -> None:
-    """Draw samples and forget them: at the speed of a list, where a generator passes on what is in one."""
-    while count > 0 and next(samples, _END) is not _END:
-        count -= 1
-        source: Any = getattr(samples, "gi_yieldfrom", None)
-        if type(source) is not _LIST_ITERATOR:
-            source = samples
-        at_once = min(count, length_hint(source, count))
-        deque(islice(source, at_once), maxlen=0)
-        count -= at_once
+def without_middle(items: Iterator[Any], start: int, stop: int) -> Iterator[Any]:
+    """Return an iterator over all but the items number `start` to `stop`."""
+    return chain(islice(items, start), islice(items, stop - start, None))
 
 
 def cuts_evenly(batch_sampler: Any) -> bool:

@@ -7,8 +7,10 @@ from typing import Any, TypeVar, cast
 
 from torch.utils.data import DataLoader, IterableDataset
 
+from accelerate.data.adapter import DataLoaderAdapter, DataLoaderStateMixin
+from accelerate.data.loader import PreparedLoader
 from accelerate.data.samplers import without_first
-from accelerate.data.shard import DataLoaderAdapter, DataLoaderShard, DataLoaderStateMixin
+from accelerate.data.streams import iterate_stream_from
 from accelerate.errors import ConfigurationError
 
 __all__ = ["SkipDataLoader", "skip_first_batches"]
@@ -35,7 +37,7 @@ def skip_first_batches(dataloader: Loader, num_batches: int = 0) -> Loader:
     Returns:
         A loader of the same kind: a prepared one for a prepared one, a torch loader of the same class for a
         torch loader, and for anything else, and torch loaders over an `IterableDataset`, a `SkipDataLoader`,
-        which reads the first batches and drops them.
+        which reads the first samples of a stream, or the first batches of anything else, and drops them.
 
     Raises:
         ConfigurationError: `num_batches` is negative (a ValueError).
@@ -56,7 +58,7 @@ def skip_first_batches(dataloader: Loader, num_batches: int = 0) -> Loader:
 def _rest_of(loader: Any, num_batches: int) -> Any:
     if isinstance(loader, SkipDataLoader):
         return SkipDataLoader.wrap(loader.base_dataloader, loader.skip_batches + num_batches)
-    if isinstance(loader, DataLoaderShard):
+    if isinstance(loader, PreparedLoader):
         return loader.without_first(num_batches)
     if _reads_by_index(loader):
         return without_first(loader, num_batches)
@@ -73,11 +75,11 @@ class SkipDataLoader(DataLoaderAdapter, DataLoaderStateMixin):
     Args:
         dataset: as for `torch.utils.data.DataLoader`.
         skip_batches: how many batches are left out.
-        use_stateful_dataloader: not available in this version.
+        use_stateful_dataloader: hold torchdata's `StatefulDataLoader`.
         kwargs: as for `torch.utils.data.DataLoader`.
 
     Raises:
-        ConfigurationError: `use_stateful_dataloader=True`.
+        MissingPackageError: `use_stateful_dataloader=True` without torchdata.
         TypeError: a keyword that `DataLoader` does not know.
     """
 
@@ -132,4 +134,6 @@ class SkipDataLoader(DataLoaderAdapter, DataLoaderStateMixin):
     def _rest(self) -> Iterator[Any]:
         if _reads_by_index(self.base_dataloader):
             return iter(without_first(self.base_dataloader, self.skip_batches))
+        if isinstance(self.base_dataloader, DataLoader):
+            return iterate_stream_from(self.base_dataloader, self.skip_batches)
         return islice(self.base_dataloader, self.skip_batches, None)

@@ -34,7 +34,12 @@ class Place(Protocol):
 
 
 def is_float8(dtype: torch.dtype) -> bool:
-    """Return whether `dtype` is one of the eight-bit floating point formats."""
+    """Return whether `dtype` is one of the eight-bit floating point formats.
+
+    Example:
+        >>> is_float8(torch.float8_e4m3fn), is_float8(torch.int8)
+        (True, False)
+    """
     return dtype.is_floating_point and dtype.itemsize == 1
 
 

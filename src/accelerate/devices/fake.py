@@ -27,6 +27,11 @@ class FakeDevice(Device):
         distributed_type: the interface's name for several processes on this kind.
         backend: the torch.distributed backend.
         unsupported: dtypes that it claims not to multiply.
+
+    Example:
+        >>> device = FakeDevice(count=2, memory=[(1, 8), (2, 8)])
+        >>> device.count(), device.memory(1)
+        (2, (2, 8))
     """
 
     def __init__(

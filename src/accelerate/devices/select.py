@@ -44,6 +44,13 @@ def choose(environ: Mapping[str, str], *, cpu: bool = False, kinds: Mapping[str,
         environ: the environment to read.
         cpu: take the CPU also where an accelerator is present.
         kinds: the table to choose from, in order; it must hold "cpu".
+
+    Example:
+        >>> choose({}, cpu=True).type, choose({"ACCELERATE_USE_CPU": "yes"}).type
+        ('cpu', 'cpu')
+        >>> from accelerate.devices.fake import FakeDevice
+        >>> choose({}, kinds={"cuda": FakeDevice(count=2), "cpu": KINDS["cpu"]}).count()
+        2
     """
     override = environ.get(_OVERRIDE, "").strip()
     if override:

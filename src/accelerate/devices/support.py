@@ -9,6 +9,7 @@ import importlib
 
 import torch
 
+from accelerate.compat import env
 from accelerate.compat.probes import (
     is_msamp_available,
     is_torch_distributed_available,
@@ -21,6 +22,9 @@ from accelerate.devices.select import choose
 from accelerate.errors import ConfigurationError
 
 __all__ = [
+    "USE_TORCH_XLA",
+    "check_cuda_fp8_capability",
+    "get_current_device_type",
     "is_bf16_available",
     "is_cuda_available",
     "is_fp8_available",
@@ -38,6 +42,32 @@ __all__ = [
     "is_xccl_available",
     "is_xpu_available",
 ]
+
+# Whether torch_xla counts where it is installed. Each question reads the variable anew; this is for readers.
+USE_TORCH_XLA: bool
+
+
+def __getattr__(name: str) -> bool:
+    if name == "USE_TORCH_XLA":
+        return env.get_flag("USE_TORCH_XLA", default=True)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def get_current_device_type() -> tuple[str, str]:
+    """Return the kind of device that would be chosen here and its distributed type, such as cuda, MULTI_GPU.
+
+    No device is touched and no run is started: it can be asked before processes are forked.
+    """
+    kind = choose(env.snapshot())
+    return kind.type, kind.distributed_type.value
+
+
+def check_cuda_fp8_capability() -> bool:
+    """Return whether the current GPU computes in eight-bit floats (Ada, Hopper and later); no without a GPU.
+
+    Call it where the GPU was chosen: it asks the device.
+    """
+    return KINDS["cuda"].supports(torch.float8_e4m3fn)
 
 
 def is_xccl_available() -> bool:

@@ -9,7 +9,6 @@ import sys
 from typing import ClassVar
 
 from accelerate.compat import env
-from accelerate.errors import ConfigurationError
 from accelerate.launching.base import Launcher
 from accelerate.launching.command import script_command
 from accelerate.options.launch import LaunchPlan
@@ -26,14 +25,15 @@ class ElasticLauncher(Launcher):
         """Return whether the plan is about ranks that need to find each other."""
         return plan.distributed
 
-    def validate(self, plan: LaunchPlan) -> None:
-        """Check the script, and that rank 0 can listen at the address that was asked for."""
-        super().validate(plan)
-        if plan.main_process_ip is not None and not _is_here(plan.main_process_ip):
-            raise ConfigurationError(
+    def problems(self, plan: LaunchPlan) -> list[str]:
+        """Return what is wrong with the script, or with the address at which rank 0 is to listen."""
+        found = super().problems(plan)
+        if plan.num_machines == 1 and plan.main_process_ip is not None and not _is_here(plan.main_process_ip):
+            found.append(
                 f"--main_process_ip {plan.main_process_ip}: with one machine this must be an address of this "
                 "machine; leave it out"
             )
+        return found
 
     def command(self, plan: LaunchPlan) -> list[str]:
         """Return the argument list of a rank. Python does not buffer: nothing is lost when a rank dies."""
@@ -43,6 +43,16 @@ class ElasticLauncher(Launcher):
         """Return the common variables; those of a single rank come from torch elastic."""
         variables = super().environ(plan)
         return variables | {"ACCELERATE_USE_CPU": "True"} if plan.cpu else variables
+
+    def local_environ(self, plan: LaunchPlan) -> dict[str, str]:
+        """Return also what keeps NCCL off links that GPUs of the RTX 40 series only claim to have."""
+        from accelerate.compat.system import check_cuda_p2p_ib_support
+
+        variables = super().local_environ(plan)
+        if plan.cpu or check_cuda_p2p_ib_support():
+            return variables
+        wanted = {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
+        return variables | {name: text for name, text in wanted.items() if env.get(name) is None}
 
     def run(self, plan: LaunchPlan) -> int:
         """Run all ranks and return the exit status of the one that failed first, or 0.

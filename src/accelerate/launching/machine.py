@@ -3,8 +3,8 @@
 import importlib.util
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 __all__ = ["Machine", "TorchBuild", "look", "torch_build", "visible_gpus"]
@@ -27,12 +27,14 @@ class Machine:
         gpus: those of them that a child process sees.
         evidence: how `gpus` was found, for error messages.
         cores: physical cores that this process may use.
+        port_in_use: asks whether something listens on a port of this machine.
     """
 
     installed_gpus: int
     gpus: int
     evidence: str
     cores: int
+    port_in_use: Callable[[int], bool] = field(default=lambda port: False, repr=False, compare=False)
 
 
 def look(environ: Mapping[str, str], root: Path = Path("/"), build: TorchBuild | None = None) -> Machine:
@@ -55,13 +57,29 @@ def look(environ: Mapping[str, str], root: Path = Path("/"), build: TorchBuild |
     if variable is not None and installed:
         gpus = visible_gpus(variable, installed)
         evidence += f", CUDA_VISIBLE_DEVICES={variable!r}"
-    return Machine(installed_gpus=installed, gpus=gpus, evidence=evidence, cores=_cores(root))
+    return Machine(
+        installed_gpus=installed,
+        gpus=gpus,
+        evidence=evidence,
+        cores=_cores(root),
+        port_in_use=_port_in_use,
+    )
+
+
+def _port_in_use(port: int) -> bool:
+    from accelerate.compat.system import is_port_in_use
+
+    return is_port_in_use(port)
 
 
 def visible_gpus(variable: str, installed: int) -> int:
     """Return how many of `installed` GPUs the text of CUDA_VISIBLE_DEVICES leaves.
 
     CUDA reads the list up to the first item that it does not know.
+
+    Example:
+        >>> visible_gpus("0,1", installed=4), visible_gpus("0,7,1", installed=4)
+        (2, 1)
     """
     count = 0
     for item in (text.strip() for text in variable.split(",")):

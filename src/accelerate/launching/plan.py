@@ -1,135 +1,212 @@
-"""From what was typed and what the machine has to a LaunchPlan. Pure; called by commands/launch.py.
+"""From what was typed, a configuration file and the machine to a LaunchPlan. Called by commands/launch.py.
 
-Precedence: flag > what the machine has > declared default. The caller's environment decides nothing, so
-that a launch inside a launch does what it says; only OMP_NUM_THREADS, which is about the machine, counts.
+Pure. Precedence: flag > configuration file > what the machine has > declared default. The caller's
+environment decides nothing, so that a launch inside a launch does what it says; only OMP_NUM_THREADS, which
+is about the machine, counts. Contradictions are collected, not raised one by one: see
+launching/checks.py.
 """
 
-import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from accelerate.errors import ConfigurationError
+from accelerate.errors import ConfigurationError, listing
+from accelerate.launching.checks import Given, find_problems, find_warnings, usable_gpus
 from accelerate.launching.machine import Machine
+from accelerate.options.config_file import ConfigFile
 from accelerate.options.field import options
-from accelerate.options.launch import LaunchPlan, Source
+from accelerate.options.launch import ENGINES, LaunchPlan, Source
 
-__all__ = ["resolve"]
+__all__ = ["Resolution", "resolve"]
+
+_DEFAULT_PORT = 29500  # where machines meet that were told nothing else
+_NO_FILE = ConfigFile(path="")
+
+# What chooses how to train: with one of them typed, the distributed type of the file is overruled.
+_PARADIGMS = ("multi_gpu", "tpu", "tpu_use_cluster", "use_deepspeed", "use_fsdp", "use_megatron_lm")
+_PARADIGM_OF_TYPE = {
+    "DEEPSPEED": "use_deepspeed",
+    "FSDP": "use_fsdp",
+    "MEGATRON_LM": "use_megatron_lm",
+    "XLA": "tpu",
+    "MULTI_CPU": "cpu",
+    "NO": None,
+}
+# These exist in version 1 of FSDP only; asking for one of them asks for version 1.
+_FSDP1 = (
+    "fsdp_sharding_strategy",
+    "fsdp_backward_prefetch",
+    "fsdp_forward_prefetch",
+    "fsdp_use_orig_params",
+    "fsdp_sync_module_states",
+)
 
 
-def resolve(typed: Mapping[str, Any], machine: Machine, environ: Mapping[str, str]) -> LaunchPlan:
+@dataclass(frozen=True, kw_only=True)
+class Resolution:
+    """What came out: a plan, and what speaks against starting it.
+
+    Attributes:
+        plan: every value decided; not to be started while there are problems.
+        problems: all contradictions, a line each.
+        warnings: what was asked for and has no effect, a line each.
+    """
+
+    plan: LaunchPlan
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def checked(self) -> LaunchPlan:
+        """Return the plan.
+
+        Raises:
+            ConfigurationError: there are problems; the message has all of them.
+        """
+        if self.problems:
+            raise ConfigurationError(listing(self.problems))
+        return self.plan
+
+
+def resolve(
+    typed: Mapping[str, Any], machine: Machine, environ: Mapping[str, str], file: ConfigFile | None = None
+) -> Resolution:
     """Decide every value of a launch.
 
     Args:
         typed: option name -> value, for the options that the user really passed.
         machine: what there is to run on.
         environ: the environment of the caller, asked for OMP_NUM_THREADS only.
+        file: the configuration file; None for none.
 
     Returns:
-        A plan without open ends: num_processes, num_machines, threads, precision are set.
-
-    Raises:
-        ConfigurationError: flags contradict each other or ask for what the machine has not.
+        A plan without open ends, the problems and the warnings.
     """
-    _check_flags(typed)
-    detected = _hardware(typed, machine)
-    detected.update(_defaults(typed))
-    on_cpu = bool(typed.get("cpu")) or detected.get("cpu", False) or machine.gpus == 0
-    processes = detected.get("num_processes", typed.get("num_processes"))
-    if typed.get("num_cpu_threads_per_process") is None:
-        detected["num_cpu_threads_per_process"] = _threads(environ, machine, processes if on_cpu else None)
-    declared = {info.name for info in options(LaunchPlan)}
-    values = {name: value for name, value in typed.items() if name in declared} | detected
-    values["training_script_args"] = tuple(typed.get("training_script_args") or ())
-    sources: dict[str, Source] = dict.fromkeys(declared, "default")
-    sources.update(dict.fromkeys(typed.keys() & declared, "flag"))
-    sources.update(dict.fromkeys(detected, "detected"))
-    # What has one sensible value whatever the machine is a default, not a finding.
-    sources.update(dict.fromkeys(_defaults(typed), "default"))
-    return LaunchPlan(**values, sources=sources)
+    given = Given(typed, file or _NO_FILE)
+    decisions = _Decisions(given, machine, environ)
+    plan = decisions.plan()
+    return Resolution(
+        plan=plan,
+        problems=(*given.file.problems, *find_problems(plan, given, machine)),
+        warnings=(*given.file.warnings, *decisions.notes, *find_warnings(plan, given)),
+    )
 
 
-def _defaults(typed: Mapping[str, Any]) -> dict[str, Any]:
-    wanted = {"mixed_precision": "no", "num_machines": 1}
-    return {name: value for name, value in wanted.items() if typed.get(name) is None}
+class _Decisions:
+    """The values of one plan, filled in step by step: each step reads what those before it decided."""
 
+    def __init__(self, given: Given, machine: Machine, environ: Mapping[str, str]) -> None:
+        self._given = given
+        self._machine = machine
+        self._environ = environ
+        self._values: dict[str, Any] = {}
+        self._sources: dict[str, Source] = {}
+        self.notes: list[str] = []
 
-def _check_flags(typed: Mapping[str, Any]) -> None:
-    """Refuse values that are wrong on any machine."""
-    if typed.get("cpu") and typed.get("multi_gpu"):
-        raise ConfigurationError("--cpu and --multi_gpu exclude each other: pass one of them")
-    if typed.get("module") and typed.get("no_python"):
-        raise ConfigurationError(
-            "-m/--module and --no_python exclude each other: -m runs a Python module, --no_python a program"
-        )
-    machines = typed.get("num_machines")
-    if machines is not None and machines != 1:
-        raise ConfigurationError(
-            f"--num_machines {machines}: only one machine is supported so far; start `torchrun --nnodes "
-            f"{machines}` on each machine instead"
-        )
-    for name in ("num_processes", "num_cpu_threads_per_process"):
-        _at_least(typed, name, 1)
-    _at_least(typed, "max_restarts", 0)
-    interval = typed.get("monitor_interval")
-    if interval is not None and not interval > 0:
-        raise ConfigurationError(f"--monitor_interval {interval}: give a number of seconds greater than 0")
-    port = typed.get("main_process_port")
-    if port is not None and not 0 <= port <= 65535:
-        raise ConfigurationError(
-            f"--main_process_port {port}: give a port from 1 to 65535, or 0 for a free one"
-        )
-    tee = typed.get("tee")
-    if tee is not None and not re.fullmatch(r"[0-3]|(\d+:[0-3],)*\d+:[0-3]", tee):
-        raise ConfigurationError(
-            f"--tee {tee}: give 0 (none), 1 (stdout), 2 (stderr) or 3 (both), or one per local rank: 0:3,1:1"
-        )
+    def plan(self) -> LaunchPlan:
+        """Take every step and return the plan."""
+        declared = options(LaunchPlan)
+        for info in declared:
+            value, source = self._given.get(info.name)
+            if source is not None:
+                self._values[info.name] = value
+            self._sources[info.name] = source or "default"
+        self._decide_paradigm()
+        self._decide_machines()
+        self._decide_processes()
+        self._decide_precision()
+        self._decide_threads()
+        self._values["training_script_args"] = tuple(self._values.get("training_script_args") or ())
+        return LaunchPlan(**self._values, sources=self._sources)
 
+    def _set(self, name: str, value: Any, source: Source) -> None:
+        self._values[name] = value
+        self._sources[name] = source
 
-def _at_least(typed: Mapping[str, Any], name: str, least: int) -> None:
-    value = typed.get(name)
-    if value is not None and value < least:
-        raise ConfigurationError(f"--{name} {value}: give a whole number of at least {least}")
+    def _typed(self, name: str) -> bool:
+        return bool(self._given.typed.get(name))
 
+    def _decide_paradigm(self) -> None:
+        """Let the file's distributed type choose, unless something that was typed does."""
+        kind = self._given.file.distributed_type
+        on_sagemaker = self._given.file.on_sagemaker
+        if kind is not None and not on_sagemaker and not any(self._typed(name) for name in _PARADIGMS):
+            name = _PARADIGM_OF_TYPE.get(kind, "multi_gpu")
+            if name is not None and not (name == "multi_gpu" and self._typed("cpu")):
+                self._set(name, True, "file")
+        if any(self._typed(name) for name in ("multi_gpu", "tpu")) and not self._typed("cpu"):
+            self._set("cpu", False, "default")  # what was typed overrules use_cpu of the file
+        if any(key.startswith("parallelism_config.") for key in self._given.file.keys.values()):
+            self._set("use_parallelism_config", True, "file")
 
-def _hardware(typed: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
-    """Return what follows from the machine for num_processes, multi_gpu and cpu."""
-    asked: int | None = typed.get("num_processes")
-    if typed.get("cpu"):
-        return {} if asked else {"num_processes": 1}
-    gpus = _usable_gpus(typed.get("gpu_ids"), machine)
-    if typed.get("multi_gpu") and gpus == 0:
-        raise ConfigurationError(
-            f"--multi_gpu: this machine has no GPU to use ({machine.evidence}); pass --cpu to run on the CPU"
-        )
-    if asked is not None and 0 < gpus < asked:
-        raise ConfigurationError(
-            f"--num_processes {asked}: one process per GPU, and {gpus} can be used ({machine.evidence}); "
-            f"pass --num_processes {gpus}, or --cpu to run on the CPU"
-        )
-    processes = asked or max(1, gpus)
-    detected: dict[str, Any] = {} if asked else {"num_processes": processes}
-    if processes > 1 and not typed.get("multi_gpu"):
-        detected["multi_gpu" if gpus else "cpu"] = True
-    return detected
+    def _decide_machines(self) -> None:
+        if self._values.get("num_machines") is None:
+            self._set("num_machines", 1, "default")
+        several = self._values["num_machines"] > 1
+        if self._values.get("machine_rank") is None and not several:
+            self._set("machine_rank", 0, "default")
+        if several and not self._values.get("main_process_port"):
+            self._set("main_process_port", _DEFAULT_PORT, "default")
 
+    def _decide_processes(self) -> None:
+        """Decide num_processes, multi_gpu and cpu from what the machine has."""
+        if self._given.file.on_sagemaker:
+            self._set("num_processes", 1, "default")  # SageMaker counts machines
+            return
+        asked: int | None = self._values.get("num_processes")
+        if asked is not None and asked > 1 and self._is_single_by_file():
+            self.notes.append(
+                f"{self._given.spell('num_processes')} has no effect: distributed_type is NO, so one process "
+                "is started; --num_processes or another distributed_type starts more"
+            )
+            self._set("num_processes", 1, "file")
+            return
+        on_cpu = bool(self._values.get("cpu"))
+        gpus = 0 if on_cpu else usable_gpus(self._values.get("gpu_ids"), self._machine)
+        if asked is None:
+            self._set("num_processes", max(1, gpus) * max(1, self._values["num_machines"]), "detected")
+        if self._is_single_by_file() and asked is None:
+            self._set("num_processes", 1, "file")
+        if on_cpu or not self._needs_device():
+            return
+        if gpus:
+            self._set("multi_gpu", True, "detected")
+        else:
+            self._set("cpu", True, "detected")
 
-def _usable_gpus(gpu_ids: str | None, machine: Machine) -> int:
-    """Return how many GPUs the processes will see."""
-    if gpu_ids is None or gpu_ids == "all":
-        return machine.gpus
-    ids = [item.strip() for item in gpu_ids.split(",")]
-    missing = [item for item in ids if not item or (item.isdigit() and int(item) >= machine.installed_gpus)]
-    if missing or len(set(ids)) < len(ids):
-        raise ConfigurationError(
-            f"--gpu_ids {gpu_ids}: give different numbers separated by commas, or 'all'; this machine has "
-            f"{machine.installed_gpus} GPU(s) ({machine.evidence})"
-        )
-    return len(ids)
+    def _needs_device(self) -> bool:
+        """Return whether it is still open what several processes run on."""
+        chosen = any(self._values.get(name) for name in ("multi_gpu", *ENGINES))
+        return self._values["num_processes"] > 1 and not chosen
 
+    def _is_single_by_file(self) -> bool:
+        """Return whether the file says NO and nothing that was typed says otherwise."""
+        overruled = any(self._typed(name) for name in (*_PARADIGMS, "num_processes"))
+        return self._given.file.distributed_type == "NO" and not overruled
 
-def _threads(environ: Mapping[str, str], machine: Machine, cpu_processes: int | None) -> int:
-    """Return the threads of each process; `cpu_processes` is None when GPUs do the work."""
-    text = environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    if text.isdigit() and int(text) > 0:
-        return int(text)
-    return 1 if cpu_processes is None else max(1, machine.cores // cpu_processes)
+    def _decide_precision(self) -> None:
+        for name in ("mixed_precision", "dynamo_backend"):
+            if self._values.get(name) is None:
+                self._set(name, "no", "default")
+        if self._given.source("fsdp_version") is None:
+            self._set("fsdp_version", *self._fsdp_version())
+
+    def _fsdp_version(self) -> tuple[str, Source]:
+        first_only = [name for name in _FSDP1 if self._given.source(name) is not None]
+        reshard = self._values.get("fsdp_reshard_after_forward")
+        if reshard is not None and reshard.lower() not in ("true", "false"):
+            first_only.append("fsdp_reshard_after_forward")
+        if self._values.get("fsdp_state_dict_type") in ("LOCAL_STATE_DICT", "2"):
+            first_only.append("fsdp_state_dict_type")
+        return ("1", "detected") if first_only else ("2", "default")
+
+    def _decide_threads(self) -> None:
+        if self._values.get("num_cpu_threads_per_process") is not None:
+            return
+        text = self._environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+        threads = 1
+        if text.isdigit() and int(text) > 0:
+            threads = int(text)
+        elif self._values.get("cpu") or self._machine.gpus == 0:
+            here = max(1, self._values["num_processes"] // max(1, self._values["num_machines"]))
+            threads = max(1, self._machine.cores // here)
+        self._set("num_cpu_threads_per_process", threads, "detected")

@@ -63,9 +63,11 @@ def _examine(ending: Ending, console: Console, log: str | None) -> RankFailure:
     traceback = record.get("py_callstack")
     if traceback is None and (ending.return_code == _UNCAUGHT or ending.return_code < 0):
         traceback = next((found for tail in tails if (found := last_traceback(tail))), None)
+    # Asked to end while it was ending of its own exception: the exception is what it failed of.
+    was_ending = record.get("py_callstack") is not None and ending.return_code == -signal.SIGTERM
     return RankFailure(
         rank=ending.rank,
-        return_code=ending.return_code,
+        return_code=_UNCAUGHT if was_ending else ending.return_code,
         at=_moment(ending, record, console),
         traceback=traceback,
         last_line=said[-1].strip() if said else "",

@@ -2,6 +2,7 @@
 
 from accelerate.errors import LaunchError
 from accelerate.launching.base import Launcher
+from accelerate.launching.deepspeed import DeepSpeedLauncher
 from accelerate.launching.elastic import ElasticLauncher
 from accelerate.launching.simple import SimpleLauncher
 from accelerate.options.launch import LaunchPlan
@@ -9,7 +10,7 @@ from accelerate.options.launch import LaunchPlan
 __all__ = ["LAUNCHERS", "select"]
 
 # The first that accepts a plan gets it.
-LAUNCHERS: tuple[Launcher, ...] = (ElasticLauncher(), SimpleLauncher())
+LAUNCHERS: tuple[Launcher, ...] = (DeepSpeedLauncher(), ElasticLauncher(), SimpleLauncher())
 
 
 def select(plan: LaunchPlan) -> Launcher:

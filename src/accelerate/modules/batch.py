@@ -32,17 +32,32 @@ __all__ = [
 
 
 def get_data_structure(data: Any) -> Any:
-    """Return `data` with a `TensorInformation` in place of every tensor."""
+    """Return `data` with a `TensorInformation` in place of every tensor.
+
+    Example:
+        >>> get_data_structure([torch.ones(2, 3)])
+        [TensorInformation(shape=torch.Size([2, 3]), dtype=torch.float32)]
+    """
     return recursively_apply(lambda tensor: TensorInformation(tensor.shape, tensor.dtype), data)
 
 
 def get_shape(data: Any) -> Any:
-    """Return `data` with its shape, as a list of int, in place of every tensor."""
+    """Return `data` with its shape, as a list of int, in place of every tensor.
+
+    Example:
+        >>> get_shape({"x": torch.ones(2, 3)})
+        {'x': [2, 3]}
+    """
     return recursively_apply(lambda tensor: list(tensor.shape), data)
 
 
 def initialize_tensors(data_structure: Any) -> Any:
-    """Return `data_structure` with an uninitialised CPU tensor in place of every `TensorInformation`."""
+    """Return `data_structure` with an uninitialised CPU tensor in place of every `TensorInformation`.
+
+    Example:
+        >>> initialize_tensors(get_data_structure({"x": torch.ones(2, 3)}))["x"].shape
+        torch.Size([2, 3])
+    """
     return recursively_apply(
         lambda information: torch.empty(information.shape, dtype=information.dtype),
         data_structure,
@@ -57,6 +72,10 @@ def find_batch_size(data: Any) -> int:
         TypeError: the first leaf is not a tensor.
         ValueError: the first container met is empty.
         IndexError: the first tensor has no dims.
+
+    Example:
+        >>> find_batch_size({"x": [torch.ones(4, 3)]})
+        4
     """
     first = data
     while (parts := _parts(first)) is not None:
@@ -81,7 +100,12 @@ def _parts(data: Any) -> Collection[Any] | None:
 
 
 def ignorant_find_batch_size(data: Any) -> int | None:
-    """Return `find_batch_size(data)`, or None where the first leaf is no tensor or there is none."""
+    """Return `find_batch_size(data)`, or None where the first leaf is no tensor or there is none.
+
+    Example:
+        >>> ignorant_find_batch_size([torch.ones(4)]), ignorant_find_batch_size(["text"])
+        (4, None)
+    """
     try:
         return find_batch_size(data)
     except (TypeError, ValueError):
@@ -89,7 +113,12 @@ def ignorant_find_batch_size(data: Any) -> int | None:
 
 
 def listify(data: Any) -> Any:
-    """Return `data` with nested lists of Python numbers in place of every tensor."""
+    """Return `data` with nested lists of Python numbers in place of every tensor.
+
+    Example:
+        >>> listify({"x": torch.tensor([1, 2]), "name": "kept"})
+        {'x': [1, 2], 'name': 'kept'}
+    """
     return recursively_apply(lambda tensor: tensor.tolist(), data)
 
 
@@ -103,6 +132,10 @@ def slice_tensors(
         tensor_slice: a slice or anything else that indexes a tensor.
         process_index: not used; other functions that divide a batch among ranks need it.
         num_processes: not used, likewise.
+
+    Example:
+        >>> slice_tensors({"x": torch.arange(4)}, slice(0, 2))
+        {'x': tensor([0, 1])}
     """
     return recursively_apply(lambda tensor: tensor[tensor_slice], data)
 
@@ -120,6 +153,10 @@ def concatenate(data: Sequence[Any], dim: int = 0) -> Any:
     Raises:
         TypeError: a leaf is not a tensor.
         ValueError: `data` is empty.
+
+    Example:
+        >>> concatenate([{"x": torch.tensor([1])}, {"x": torch.tensor([2, 3])}])
+        {'x': tensor([1, 2, 3])}
     """
     if not len(data):
         raise ValueError("`concatenate([])`: there is nothing to concatenate.")

@@ -12,6 +12,7 @@ else with the original: parameters, buffers, hooks. The original stays as it is 
 import copy
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from torch import nn
 
 __all__ = [
     "compile_regions",
+    "compile_regions_deepspeed",
+    "compile_regions_fsdp2",
     "compile_whole",
     "has_compiled_regions",
     "has_repeated_blocks",
@@ -31,7 +34,12 @@ __all__ = [
 
 
 def is_compiled_module(module: nn.Module) -> bool:
-    """Return whether `module` is what `torch.compile(model)` gave (not so after `model.compile()`)."""
+    """Return whether `module` is what `torch.compile(model)` gave (not so after `model.compile()`).
+
+    Example:
+        >>> is_compiled_module(torch.compile(nn.Linear(1, 1), backend="eager"))
+        True
+    """
     loaded = sys.modules.get("torch._dynamo.eval_frame")
     return loaded is not None and isinstance(module, loaded.OptimizedModule)
 
@@ -43,19 +51,37 @@ def is_compiled(module: nn.Module) -> bool:
 
 
 def has_compiled_regions(module: nn.Module) -> bool:
-    """Return whether `module` or anything inside it is compiled."""
+    """Return whether `module` or anything inside it is compiled.
+
+    Example:
+        >>> has_compiled_regions(nn.Sequential(torch.compile(nn.Linear(1, 1), backend="eager")))
+        True
+    """
     if "torch._dynamo.eval_frame" not in sys.modules:
         return False
     return any(is_compiled_module(part) for part in module.modules())
 
 
 def is_repeated_blocks(module: nn.Module) -> bool:
-    """Return whether `module` is a list of modules of one class."""
+    """Return whether `module` is a list of modules of one class.
+
+    Example:
+        >>> is_repeated_blocks(nn.ModuleList(nn.Linear(2, 2) for _ in range(3)))
+        True
+        >>> is_repeated_blocks(nn.ModuleList([nn.Linear(2, 2), nn.ReLU()]))
+        False
+    """
     return isinstance(module, nn.ModuleList) and len({type(block) for block in module}) == 1
 
 
 def has_repeated_blocks(module: nn.Module) -> bool:
-    """Return whether `module` or anything inside it is a list of modules of one class."""
+    """Return whether `module` or anything inside it is a list of modules of one class.
+
+    Example:
+        >>> model = nn.ModuleDict({"layers": nn.ModuleList(nn.Linear(2, 2) for _ in range(3))})
+        >>> has_repeated_blocks(model), has_repeated_blocks(nn.Linear(2, 2))
+        (True, False)
+    """
     return any(is_repeated_blocks(part) for part in module.modules())
 
 
@@ -81,8 +107,39 @@ def compile_regions(module: nn.Module, **compile_kwargs: Any) -> nn.Module:
     Args:
         module: it is not changed; the copy shares its parameters.
         compile_kwargs: passed on to `torch.compile`.
+
+    Example:
+        >>> model = nn.Sequential()
+        >>> model.layers = nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1)])
+        >>> compiled = compile_regions(model, backend="eager")
+        >>> [is_compiled_module(layer) for layer in compiled.layers]
+        [True, True]
     """
     return _compile_regions(module, compile_kwargs, {})
+
+
+def compile_regions_fsdp2(module: nn.Module, **compile_kwargs: Any) -> nn.Module:
+    """Compile the repeated blocks of `module` in place ([Note: regions]) and return it.
+
+    Modules and parameters stay the objects that they are, which sharding one by one needs.
+
+    Args:
+        module: from now on its blocks run compiled; without any, it runs compiled as a whole.
+        compile_kwargs: passed on to `torch.compile`.
+    """
+    for region in _regions(module):
+        region.compile(**compile_kwargs)
+    return module
+
+
+def compile_regions_deepspeed(module: nn.Module, **compile_kwargs: Any) -> None:
+    """Compile the repeated blocks of `module` in place, as `compile_regions_fsdp2`; return nothing.
+
+    Args:
+        module: from now on its blocks run compiled; without any, it runs compiled as a whole.
+        compile_kwargs: passed on to `torch.compile`.
+    """
+    compile_regions_fsdp2(module, **compile_kwargs)
 
 
 def regional_original(module: nn.Module) -> nn.Module | None:
@@ -98,15 +155,30 @@ def recompiled(compiled: Any, inner: nn.Module) -> nn.Module:
     return again
 
 
+def _regions(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield what is compiled as a unit: repeated blocks and what stands beside them; once each."""
+    if is_compiled(module):
+        return
+    if _is_container(module) or has_repeated_blocks(module):
+        for child in dict.fromkeys(module.children()):
+            yield from _regions(child)
+    else:
+        yield module
+
+
+def _is_container(module: nn.Module) -> bool:
+    """Return whether a module only holds others and cannot be called."""
+    return type(module).forward is nn.Module.forward and "forward" not in module.__dict__
+
+
 def _compile_regions(
     module: nn.Module, compile_kwargs: dict[str, Any], done: dict[int, nn.Module]
 ) -> nn.Module:
     """Do the work of `compile_regions`; `done` holds the result for each module, by the module's id."""
     if id(module) not in done:
-        is_container = type(module).forward is nn.Module.forward and "forward" not in module.__dict__
         if is_compiled(module):
             result = module
-        elif is_container or has_repeated_blocks(module):
+        elif _is_container(module) or has_repeated_blocks(module):
             result = _shallow_copy(module)
             for name, child in module._modules.items():
                 if child is not None:

@@ -28,6 +28,11 @@ def convert_to_fp32(tensor: Any) -> Any:
 
     Args:
         tensor: see [Note: containers of outputs].
+
+    Example:
+        >>> outputs = {"loss": torch.ones(1, dtype=torch.bfloat16), "count": torch.ones(1).int()}
+        >>> [tensor.dtype for tensor in convert_to_fp32(outputs).values()]
+        [torch.float32, torch.int32]
     """
     return _convert(tensor, ())
 
@@ -47,7 +52,13 @@ class ConvertOutputsToFp32(ForwardWrapper):
 
 
 def convert_outputs_to_fp32(model_forward: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls `model_forward` and gives its half-precision outputs in float32."""
+    """Return a function that calls `model_forward` and gives its half-precision outputs in float32.
+
+    Example:
+        >>> model = torch.nn.Linear(2, 2, dtype=torch.bfloat16)
+        >>> convert_outputs_to_fp32(model)(torch.ones(1, 2, dtype=torch.bfloat16)).dtype
+        torch.float32
+    """
     converted = ConvertOutputsToFp32(model_forward)
 
     @functools.wraps(model_forward)

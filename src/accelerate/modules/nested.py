@@ -74,6 +74,10 @@ def honor_type(obj: Any, generator: Iterable[Any]) -> Any:
     Returns:
         A new container; attributes and default factories of `obj` are kept where its constructor takes
         nothing but the items, or where it can be copied.
+
+    Example:
+        >>> honor_type((1, 2), [3, 4]), honor_type({"a": 1}, [("a", 5)])
+        ((3, 4), {'a': 5})
     """
     if is_namedtuple(obj):
         return obj._make(generator)  # also right when __new__ takes other arguments than the fields
@@ -263,6 +267,10 @@ def recursively_apply(
 
     Raises:
         TypeError: a leaf of another type was found and `error_on_other_type` is set.
+
+    Example:
+        >>> recursively_apply(torch.sum, {"x": torch.ones(3), "name": "kept"})
+        {'x': tensor(3.), 'name': 'kept'}
     """
 
     def apply(leaf: Any) -> Any:
@@ -307,6 +315,11 @@ def send_to_device(
 
     Returns:
         New containers of the same types; a tensor that is on `device` already is the same object.
+
+    Example:
+        >>> batch = {"x": torch.ones(2), "names": ["a", "b"]}
+        >>> send_to_device(batch, "meta")["x"].device.type
+        'meta'
     """
     skip = (
         _NOTHING if skip_keys is None else frozenset([skip_keys] if isinstance(skip_keys, str) else skip_keys)
@@ -374,6 +387,11 @@ def _tensors(data: Any) -> Iterator[Tensor]:
 
 
 def find_device(data: Any) -> torch.device | None:
-    """Return the device of the first tensor in nested containers, or None when there is no tensor."""
+    """Return the device of the first tensor in nested containers, or None when there is no tensor.
+
+    Example:
+        >>> find_device({"name": "no tensor", "x": [torch.ones(2)]}), find_device([])
+        (device(type='cpu'), None)
+    """
     first = next(_tensors(data), None)
     return None if first is None else first.device

@@ -96,6 +96,11 @@ def extract_model_from_parallel(
             model gets its own forward back, for good.
         keep_torch_compile: give a compiled model back compiled.
         recursive: also take off wrappers around modules inside the model, in place.
+
+    Example:
+        >>> model = nn.Linear(2, 2)
+        >>> extract_model_from_parallel(DataParallel(model)) is model
+        True
     """
     bare = unwrap(model, keep_torch_compile=keep_torch_compile)
     if recursive:

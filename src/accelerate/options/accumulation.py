@@ -15,7 +15,8 @@ class GradientAccumulationPlugin(KwargsHandler):
 
     Args:
         num_steps: number of micro-batches in one step.
-        adjust_scheduler: whether the scheduler counts accumulated steps as well.
+        adjust_scheduler: part of the interface, told by `GradientState`; a prepared scheduler advances with
+            optimizer steps either way.
         sync_with_dataloader: whether the last batch of a loader always ends a step.
         sync_each_batch: whether ranks all-reduce gradients after every micro-batch; slower, with less memory.
 
@@ -29,7 +30,9 @@ class GradientAccumulationPlugin(KwargsHandler):
     """
 
     num_steps: int | None = option(None, help="number of micro-batches in one optimizer step")
-    adjust_scheduler: bool = option(True, help="the scheduler counts accumulated steps as well")
+    adjust_scheduler: bool = option(
+        True, help="part of the interface; schedulers advance with optimizer steps either way"
+    )
     sync_with_dataloader: bool = option(True, help="the last batch of a loader always ends a step")
     sync_each_batch: bool = option(False, help="all-reduce gradients after every micro-batch")
 

@@ -27,6 +27,15 @@ def from_environ(cls: type, environ: Mapping[str, str] | None = None) -> dict[st
 
     Raises:
         EnvironmentVariableError: a text cannot be read; the message names variable, text and what is allowed.
+
+    Example:
+        >>> import dataclasses
+        >>> from accelerate.options.field import option
+        >>> @dataclasses.dataclass
+        ... class Settings:
+        ...     threads: int = option(1, env="MY_THREADS")
+        >>> from_environ(Settings, {"MY_THREADS": "4"}), to_environ(Settings(threads=4))
+        ({'threads': 4}, {'MY_THREADS': '4'})
     """
     source = env.snapshot() if environ is None else environ
     return {

@@ -37,14 +37,24 @@ class EnumWithContains(enum.EnumMeta):
 
 
 class BaseEnum(enum.Enum, metaclass=EnumWithContains):
-    """Base of the enumerations that print their value."""
+    """Base of the enumerations that print their value.
+
+    Example:
+        >>> "bf16" in PrecisionType, "bf17" in PrecisionType, str(PrecisionType.BF16)
+        (True, False, 'bf16')
+    """
 
     def __str__(self) -> str:
         return str(self.value)
 
     @classmethod
     def list(cls) -> builtins.list[str]:
-        """Return the value of every member, as text, in order."""
+        """Return the value of every member, as text, in order.
+
+        Example:
+            >>> PrecisionType.list()
+            ['no', 'fp8', 'fp16', 'bf16']
+        """
         return builtins.list(map(str, cls))
 
 
@@ -59,7 +69,12 @@ class DDPCommunicationHookType(BaseEnum):
 
 
 class DistributedType(str, enum.Enum):
-    """How the current run is distributed: over which kind of device, or by which engine."""
+    """How the current run is distributed: over which kind of device, or by which engine.
+
+    Example:
+        >>> DistributedType.MULTI_GPU == "MULTI_GPU"
+        True
+    """
 
     NO = "NO"
     MULTI_CPU = "MULTI_CPU"

@@ -47,6 +47,10 @@ class OptionInfo:
         choices: the values that are allowed, or None for any.
         group: heading in `--help`, or None.
         nargs: number of command-line values as argparse counts them, or None for one.
+        values: allowed values, where the parser takes any and they are checked with all else; None for any.
+        parse: how the command line reads its text, where the type does not say; a bool then takes a value.
+        repeats: may be given several times, and collects.
+        off_flags: spellings that switch a bool off again.
     """
 
     name: str
@@ -61,6 +65,10 @@ class OptionInfo:
     choices: tuple[Any, ...] | None = None
     group: str | None = None
     nargs: int | str | None = None
+    values: tuple[Any, ...] | None = None
+    parse: Callable[[str], Any] | None = None
+    repeats: bool = False
+    off_flags: tuple[str, ...] = ()
 
 
 def option(
@@ -77,6 +85,10 @@ def option(
     type: Any = None,
     group: str | None = None,
     nargs: int | str | None = None,
+    values: Sequence[Any] | None = None,
+    parse: Callable[[str], Any] | None = None,
+    repeats: bool = False,
+    off_flag: str | None = None,
     **field_arguments: Any,
 ) -> Any:
     """Declare one option of a dataclass; it stays an ordinary dataclass field.
@@ -94,6 +106,10 @@ def option(
         type: type of its values, where the annotation says something else or needs torch to resolve.
         group: heading in `--help`.
         nargs: number of command-line values, as argparse counts them.
+        values: the values that are allowed, where the parser itself is to take any.
+        parse: how the command line reads its text.
+        repeats: whether it may be given several times.
+        off_flag: spelling that switches it off.
         field_arguments: passed on to `dataclasses.field` (`repr`, `compare`, `kw_only` ...).
 
     Raises:
@@ -111,6 +127,10 @@ def option(
         choices=None if choices is None else tuple(choices),
         group=group,
         nargs=nargs,
+        values=None if values is None else tuple(values),
+        parse=parse,
+        repeats=repeats,
+        off_flags=() if off_flag is None else (off_flag,),
     )
     if default is not UNSET and default_factory is not None:
         raise ConfigurationError(f"option(default={default!r}, default_factory=...): give one of the two")
@@ -128,6 +148,13 @@ def options(cls: type) -> tuple[OptionInfo, ...]:
 
     Raises:
         TypeError: `cls` is not a dataclass.
+
+    Example:
+        >>> @dataclasses.dataclass
+        ... class Settings:
+        ...     threads: int = option(1, flag="--threads", help="How many.")
+        >>> [(info.name, info.flags, info.default) for info in options(Settings)]
+        [('threads', ('--threads',), 1)]
     """
     return tuple(_info(cls, field) for field in dataclasses.fields(cls) if field.init)
 

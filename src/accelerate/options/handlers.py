@@ -49,7 +49,12 @@ class KwargsHandler:
         return copy.deepcopy(self.__dict__)
 
     def to_kwargs(self) -> dict[str, Any]:
-        """Return the fields that differ from those of a handler made without arguments or variables."""
+        """Return the fields that differ from those of a handler made without arguments or variables.
+
+        Example:
+            >>> DistributedDataParallelKwargs(find_unused_parameters=True).to_kwargs()
+            {'find_unused_parameters': True}
+        """
         # mypy takes the class for an instance of itself when it asks whether it is hashable.
         defaults = _defaults(type(self))  # type: ignore[arg-type]
         return {

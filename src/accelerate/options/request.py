@@ -54,6 +54,7 @@ class Request:
     cpu: bool = False
     device_placement: bool = True
     step_scheduler_with_optimizer: bool = True
+    step_scheduler_per_process: bool = True
     accumulation: GradientAccumulationPlugin = field(default_factory=lambda: GradientAccumulationPlugin(1))
     dataloader: DataLoaderConfiguration = field(default_factory=DataLoaderConfiguration)
     project: ProjectConfiguration = field(default_factory=ProjectConfiguration)

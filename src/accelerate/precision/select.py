@@ -29,6 +29,11 @@ def select(
 
     Raises:
         ConfigurationError: this version does not have it, or the device cannot train in it.
+
+    Example:
+        >>> from accelerate.devices.base import Device
+        >>> select("bf16", Device()).name
+        'bf16'
     """
     kind = PRECISIONS.get(name)
     obstacle = "this version does not have it" if kind is None else kind.obstacle(device)

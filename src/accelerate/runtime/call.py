@@ -76,6 +76,7 @@ class Call:
         exact: shapes and dtypes must be alike too, not only the structure.
         problem: why this rank cannot take part. It is raised after the header, when all ranks know of it.
         numbers: integers for all other ranks, at most `ROOM` of them travel in the header.
+        silent: has no header, whatever its number: it is one of many between two that have.
     """
 
     operation: str
@@ -84,6 +85,7 @@ class Call:
     exact: bool = True
     problem: Exception | None = None
     numbers: Sequence[int] = ()
+    silent: bool = False
 
     @property
     def label(self) -> str:

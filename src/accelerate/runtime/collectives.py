@@ -69,6 +69,11 @@ def gather(tensor: Any) -> Any:
 
     Raises:
         TypeError: with several processes, something is not a dense tensor; the message says where it stands.
+
+    Example:
+        >>> import torch
+        >>> gather({"x": torch.tensor([1, 2])})  # with two processes: four elements
+        {'x': tensor([1, 2])}
     """
     return current_ranks().gather(tensor)
 
@@ -92,6 +97,11 @@ def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
         ValueError: there is no such reduction.
         TypeError: something is not a dense tensor, or cannot be reduced in its dtype.
         RuntimeError: with several processes, the mean of integers is asked for.
+
+    Example:
+        >>> import torch
+        >>> reduce([torch.tensor([1.0, 3.0])], "sum")  # with two processes: the sums
+        [tensor([1., 3.])]
     """
     if scale != 1.0:
         warnings.warn(f"`reduce(..., {scale=})` has no effect on this device.", stacklevel=2)
@@ -114,6 +124,11 @@ def broadcast(tensor: Any, from_process: int = 0) -> Any:
     Raises:
         TypeError: with several processes, something is not a dense tensor; the message says where it stands.
         ValueError: there is no such process.
+
+    Example:
+        >>> import torch
+        >>> broadcast(torch.tensor([1, 2]))
+        tensor([1, 2])
     """
     return current_ranks().broadcast(tensor, from_process)
 
@@ -136,6 +151,11 @@ def pad_across_processes(tensor: Any, dim: int = 0, pad_index: float = 0, pad_fi
     Raises:
         TypeError: something is not a tensor; the message says where it stands.
         ValueError: a tensor's dtype cannot hold `pad_index`.
+
+    Example:
+        >>> import torch
+        >>> pad_across_processes(torch.tensor([1, 2]))  # where another process has three: [1, 2, 0]
+        tensor([1, 2])
     """
     return current_ranks().pad_across_processes(tensor, dim, pad_index, pad_first)
 
@@ -151,6 +171,10 @@ def gather_object(object: Any) -> Any:
     Returns:
         On every process: where each one gave a list or tuple, one list of all their items in the order of
         ranks; else a list with the object of each process. With one process, `object` itself.
+
+    Example:
+        >>> gather_object(["text", 1])  # with two processes: four items
+        ['text', 1]
     """
     return current_ranks().gather_object(object)
 
@@ -171,6 +195,10 @@ def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list
     Raises:
         TypeError: with several processes, `object_list` is not a list.
         ValueError: there is no such process.
+
+    Example:
+        >>> broadcast_object_list(["text", 1])
+        ['text', 1]
     """
     return current_ranks().broadcast_object_list(object_list, from_process)
 
@@ -187,6 +215,14 @@ def verify_operation(function: Callable[P, Result]) -> Callable[P, Result]:
     Returns:
         A function that raises a `DistributedOperationException` on every process where structure, shapes or
         dtypes differ.
+
+    Example:
+        >>> import torch
+        >>> @verify_operation
+        ... def exchange(tensor):
+        ...     return tensor
+        >>> exchange(torch.ones(2))
+        tensor([1., 1.])
     """
 
     @wraps(function)
@@ -205,6 +241,14 @@ def chained_operation(function: Callable[P, Result]) -> Callable[P, Result]:
 
     Returns:
         A function that raises a `DistributedOperationException` from the one that a collective raised.
+
+    Example:
+        >>> import torch
+        >>> @chained_operation
+        ... def mean_loss(loss):
+        ...     return reduce(loss, "mean")
+        >>> mean_loss(torch.tensor(2.0))
+        tensor(2.)
     """
 
     @wraps(function)

@@ -14,16 +14,44 @@ from accelerate.compat.system import physical_cores
 from accelerate.devices.base import Device
 from accelerate.devices.select import select
 from accelerate.options.enums import DistributedType
-from accelerate.runtime import header, process_group
+from accelerate.runtime import header, mailbox, process_group
 from accelerate.runtime.world import World, detect
 
 if TYPE_CHECKING:
     from accelerate.strategies.base import Strategy
 
-__all__ = ["Current", "current"]
+__all__ = ["Current", "RankFacts", "current"]
 
 
-class Current:
+class RankFacts:
+    """Which of all processes this one is, asked as yes or no; shared by the run and its public views."""
+
+    num_processes: int
+    process_index: int
+    local_process_index: int
+
+    @property
+    def use_distributed(self) -> bool:
+        """Whether there is more than one process."""
+        return self.num_processes > 1
+
+    @property
+    def is_main_process(self) -> bool:
+        """Whether this is rank 0 of the whole run."""
+        return self.process_index == 0
+
+    @property
+    def is_local_main_process(self) -> bool:
+        """Whether this is the first rank of its machine."""
+        return self.local_process_index == 0
+
+    @property
+    def is_last_process(self) -> bool:
+        """Whether this is the highest rank."""
+        return self.process_index == self.num_processes - 1
+
+
+class Current(RankFacts):
     """World and device of this process, once started.
 
     Attributes:
@@ -96,6 +124,7 @@ class Current:
             world = process_group.start(world, backend or kind.backend, **kwargs)
             if world.size > 1:
                 header.begin(rank=world.rank, size=world.size, device=device, debug=debug, together=together)
+                mailbox.begin(world.rank, world.size)
             if kind.type == "cpu" and environ.get("OMP_NUM_THREADS", "0") in ("", "0"):
                 torch.set_num_threads(max(1, physical_cores() // world.local_size))
         self.__dict__.update(
@@ -116,26 +145,6 @@ class Current:
     def reset(self) -> None:
         """Forget the run; a process group is left as it is."""
         self.__dict__.clear()
-
-    @property
-    def use_distributed(self) -> bool:
-        """Whether there is more than one process."""
-        return self.num_processes > 1
-
-    @property
-    def is_main_process(self) -> bool:
-        """Whether this is rank 0 of the whole run."""
-        return self.process_index == 0
-
-    @property
-    def is_local_main_process(self) -> bool:
-        """Whether this is the first rank of its machine."""
-        return self.local_process_index == 0
-
-    @property
-    def is_last_process(self) -> bool:
-        """Whether this is the highest rank."""
-        return self.process_index == self.num_processes - 1
 
 
 current = Current()

@@ -98,14 +98,18 @@ class MovePlan:
 
     def pack(self, leaves: Sequence[Tensor]) -> Tensor:
         """Return the row of bytes; for a single contiguous leaf it is a view of the leaf's own memory."""
-        raw = [_raw(leaf) for leaf in leaves]
         if len(self.segments) == 1:
-            return concatenate_flat(raw).view(torch.uint8)
+            return concatenate_flat([_raw(leaf) for leaf in leaves]).view(torch.uint8)
         row = torch.empty(self.row_bytes, dtype=torch.uint8, device=leaves[0].device)
+        self.pack_into(row, leaves)
+        return row
+
+    def pack_into(self, row: Tensor, leaves: Sequence[Tensor]) -> None:
+        """Write the bytes of all leaves into a row, whose memory begins where every dtype may begin."""
+        raw = [_raw(leaf) for leaf in leaves]
         for segment in self.segments:
             window = row[segment.start : segment.stop].view(segment.carrier)
             torch.cat([raw[index].flatten() for index in segment.indices], out=window)
-        return row
 
     def unpack(self, rows: Tensor, *, copy: bool = False) -> list[Tensor]:
         """Return each leaf's elements, (num_rows, numel), out of `rows`, (num_rows, row_bytes).

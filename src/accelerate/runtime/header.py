@@ -35,7 +35,7 @@ from accelerate.runtime.call import Call, digest_of
 from accelerate.runtime.disagreement import Report, disagreement, leaves_in_words
 from accelerate.runtime.whereabouts import NoticeBoard, Site, call_site, default_store, format_site
 
-__all__ = ["ROOM", "Channel", "GlooChannel", "begin", "channel_of", "close"]
+__all__ = ["ROOM", "SILENT_BACKENDS", "Channel", "GlooChannel", "begin", "channel_of", "close"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ HISTORY = 16  # calls that a report goes back
 MOST_REPORTS = 8  # different reports that a message shows
 
 # They have no store, or ranks that are not processes.
-_SILENT_BACKENDS = frozenset({"fake", "mpi", "threaded", "xla"})
+SILENT_BACKENDS = frozenset({"fake", "mpi", "threaded", "xla"})
 
 
 class Channel:
@@ -76,6 +76,11 @@ class Channel:
 
     def leave(self) -> None:
         """End the call that this rank is in."""
+
+    @property
+    def gloo(self) -> Any:
+        """A gloo group of these ranks that nobody else sends over; None where there is none."""
+        return None
 
     def absence(self, error: RuntimeError) -> Exception | None:
         """Return what to raise when a call has failed with `error`; None when that was not the connection."""
@@ -153,7 +158,8 @@ class GlooChannel(Channel):
         self._history.append((self.number, call.operation, site))
         if self._gloo is None and not self._mute:
             self._connect_late()
-        told = not self._mute and (self._always or self.number <= FIRST or self.number % FIRST == 0)
+        due = self._always or self.number <= FIRST or self.number % FIRST == 0
+        told = due and not self._mute and not call.silent
         if told:
             self._compare(call, site)
         if call.problem is not None:
@@ -163,6 +169,11 @@ class GlooChannel(Channel):
     def leave(self) -> None:
         """End the call that this rank is in."""
         self._board.leave()
+
+    @property
+    def gloo(self) -> Any:
+        """The group that headers go over, once connected; None where gloo does not connect the ranks."""
+        return None if self._mute else self._gloo
 
     def absence(self, error: RuntimeError) -> Exception | None:
         """Return an error that says where every rank is, if `error` comes from the connection."""
@@ -277,7 +288,7 @@ def channel_of(group: Any, *, rank: int, size: int, device: torch.device, debug:
 def _make(group: Any, *, rank: int, size: int, device: torch.device, debug: bool) -> Channel:
     backend = dist.get_backend(group)
     board = _start_board(device)
-    if board is None or backend in _SILENT_BACKENDS or not dist.is_gloo_available():
+    if board is None or backend in SILENT_BACKENDS or not dist.is_gloo_available():
         return Channel()
     return GlooChannel(
         group,
@@ -313,7 +324,7 @@ def begin(*, rank: int, size: int, device: torch.device, debug: bool, together: 
 def _start_board(device: torch.device) -> NoticeBoard | None:
     """Return the notes of all ranks, begun if nobody has; None where they have no store."""
     world = dist.group.WORLD
-    if world not in _boards and dist.get_backend(world) not in _SILENT_BACKENDS:
+    if world not in _boards and dist.get_backend(world) not in SILENT_BACKENDS:
         for former in list(_boards.values()):
             former.close()
         board = _boards[world] = NoticeBoard(default_store(), dist.get_rank(), _timeout(world, device))

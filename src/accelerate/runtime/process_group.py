@@ -33,7 +33,7 @@ import torch.distributed.nn  # noqa: F401
 
 from accelerate.compat import env
 from accelerate.errors import ConfigurationError, LaunchError
-from accelerate.runtime import header
+from accelerate.runtime import header, mailbox
 from accelerate.runtime.failure import install_excepthook, keep_lines_whole
 from accelerate.runtime.world import World
 
@@ -211,6 +211,8 @@ def _explain(world: World, error: Exception) -> str:
 def stop(group: Any = None) -> None:
     """Leave `group`, or the default process group; does nothing when there is none."""
     if is_started():
+        if group is None:
+            mailbox.close()
         header.close(group)
         dist.destroy_process_group(group)
         if not is_started():

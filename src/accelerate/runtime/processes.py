@@ -43,6 +43,12 @@ class ProcessHelpers:
 
         Raises:
             ValueError: the parts of a dict differ in length.
+
+        Example:
+            >>> from accelerate.state import PartialState
+            >>> with PartialState().split_between_processes(["a", "b", "c"]) as part:
+            ...     part  # with two processes: ['a', 'b'] and ['c']
+            ['a', 'b', 'c']
         """
         yield split(inputs, current.process_index, current.num_processes, apply_padding=apply_padding)
 
@@ -70,7 +76,16 @@ class ProcessHelpers:
                 self.wait_for_everyone()
 
     def on_main_process(self, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
-        """Decorate a function to run on rank 0 only; elsewhere it does nothing and gives None."""
+        """Decorate a function to run on rank 0 only; elsewhere it does nothing and gives None.
+
+        Example:
+            >>> from accelerate.state import PartialState
+            >>> @PartialState().on_main_process
+            ... def report(text):
+            ...     print(text)
+            >>> report("once")
+            once
+        """
         if function is None:
             return self.on_main_process
         return _only(function, _started().is_main_process)
@@ -107,7 +122,13 @@ class ProcessHelpers:
         return _only(function, not run.use_distributed or run.local_process_index == local_process_index)
 
     def print(self, *args: Any, **kwargs: Any) -> None:
-        """Print on the first rank of each machine only; starts the run when nobody has."""
+        """Print on the first rank of each machine only; starts the run when nobody has.
+
+        Example:
+            >>> from accelerate.state import PartialState
+            >>> PartialState().print("once", "a machine")
+            once a machine
+        """
         if current.ensure().is_local_main_process:
             print(*args, **kwargs)
 

@@ -6,7 +6,7 @@ and dtype, however many tensors there are ([Note: two packings] in flat.py). A g
 
 import pickle
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +25,7 @@ from accelerate.runtime.flat import (
     split_flat,
 )
 from accelerate.runtime.header import ROOM, channel_of
+from accelerate.runtime.padding import has_dim, pad, wrong_filling
 
 __all__ = ["CannotPadNestedTensorWarning", "RankGroup"]
 
@@ -107,8 +108,8 @@ class RankGroup:
         contents = Contents.of(data)
         leaves = contents.leaves
         problem = self._wrong_leaf("pad_across_processes", contents, nested=True)
-        problem = problem or _wrong_filling(pad_index, leaves)
-        sizes = [leaf.shape[dim] if _has_dim(leaf, dim) else 0 for leaf in leaves] if not problem else []
+        problem = problem or wrong_filling(pad_index, leaves)
+        sizes = [leaf.shape[dim] if has_dim(leaf, dim) else 0 for leaf in leaves] if not problem else []
         call = Call(
             operation="pad_across_processes",
             arguments=f"{dim=}",
@@ -131,7 +132,7 @@ class RankGroup:
             return data
         return with_leaves(
             data,
-            [_pad(leaf, dim, size, pad_index, pad_first) for leaf, size in zip(leaves, sizes, strict=True)],
+            [pad(leaf, dim, size, pad_index, pad_first) for leaf, size in zip(leaves, sizes, strict=True)],
         )
 
     def gather_object(self, data: Any) -> Any:
@@ -166,6 +167,54 @@ class RankGroup:
         if self.rank != from_process:
             object_list[:] = pickle.loads(parcel[0])
         return object_list
+
+    def numbers_of_all(self, operation: str, numbers: Sequence[int]) -> list[list[int]]:
+        """Return the integers of every rank, as many from each; they travel with the header, if there is one.
+
+        Args:
+            operation: name of what is done, for messages.
+            numbers: of this rank, at most `ROOM`.
+        """
+        with self._collective(Call(operation=operation, numbers=numbers)) as received:
+            if self.size == 1:
+                return [list(numbers)]
+            if received is None:
+                row = torch.tensor(numbers, dtype=torch.int64, device=self.device)
+                received = row.new_empty(self.size * len(numbers))
+                getattr(dist, _ALL_GATHER)(received, row, group=self.group)
+            rows: list[list[int]] = received.view(self.size, -1)[:, : len(numbers)].tolist()
+            return rows
+
+    @contextmanager
+    def exchange(
+        self, operation: str
+    ) -> Iterator["Callable[[Tensor, Sequence[Tensor]], Callable[[], object]]"]:
+        """Surround some scatters of rank 0, one step of many, with a note of where this rank is.
+
+        Args:
+            operation: name of what is done, for messages.
+
+        Yields:
+            A function that begins a scatter of bytes in CPU memory, and returns one that waits for its end.
+            Its arguments are the row that this rank gets, and on rank 0 the rows of all ranks, as long.
+        """
+        with self._collective(Call(operation=operation, silent=True)):
+            yield self._scatter
+
+    def _scatter(self, row: Tensor, rows: Sequence[Tensor]) -> Callable[[], object]:
+        channel = channel_of(self.group, rank=self.rank, size=self.size, device=self.device, debug=self.debug)
+        if channel.gloo is not None:
+            options = dist.ScatterOptions()
+            options.rootRank = 0
+            wait: Callable[[], object] = channel.gloo.scatter(
+                [row], [list(rows)] if rows else [], options
+            ).wait
+            return wait
+        device = self._reachable(row.device)
+        received = row.to(device)
+        sent = [each.to(device) for each in rows] or None
+        dist.scatter(received, sent, group_src=0, group=self.group)
+        return lambda: row.copy_(received)
 
     def barrier(self) -> None:
         """Return when every rank has called this."""
@@ -327,32 +376,3 @@ def _with_gradient(value: Tensor, leaf: Tensor, divisor: int) -> Tensor:
     connected = leaf.clone() if divisor == 1 else leaf / divisor
     with torch.no_grad():
         return connected.copy_(value)
-
-
-def _has_dim(leaf: Tensor, dim: int) -> bool:
-    return not leaf.is_nested and -leaf.ndim <= dim < leaf.ndim
-
-
-def _wrong_filling(pad_index: float, leaves: Sequence[Tensor]) -> Exception | None:
-    for dtype in indices_by(lambda leaf: leaf.dtype, leaves):
-        takes_fractions = dtype.is_floating_point or dtype.is_complex or dtype == torch.bool
-        try:
-            torch.full((2,), pad_index, dtype=dtype)  # with one element torch does not look
-            fits = takes_fractions or float(pad_index).is_integer()
-        except RuntimeError:  # torch's word for a number that overflows
-            fits = False
-        if not fits:
-            return ValueError(
-                f"`pad_across_processes(..., {pad_index=})`: tensors of dtype {dtype} cannot hold it."
-            )
-    return None
-
-
-def _pad(leaf: Tensor, dim: int, size: int, pad_index: float, pad_first: bool) -> Tensor:
-    if not _has_dim(leaf, dim) or leaf.shape[dim] == size:
-        return leaf
-    shape = list(leaf.shape)
-    shape[dim] = size
-    padded = leaf.new_full(shape, pad_index)
-    padded.narrow(dim, size - leaf.shape[dim] if pad_first else 0, leaf.shape[dim]).copy_(leaf)
-    return padded

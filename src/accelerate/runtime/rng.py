@@ -39,6 +39,13 @@ def set_seed(seed: int, device_specific: bool = False, deterministic: bool = Fal
     Raises:
         TypeError: `seed` is not an integer.
         ValueError: `seed` is out of range; nothing was seeded.
+
+    Example:
+        >>> set_seed(0)
+        >>> first = torch.rand(2)
+        >>> set_seed(0)
+        >>> torch.equal(first, torch.rand(2))
+        True
     """
     number = operator.index(seed) + (current.ensure().world.rank if device_specific else 0)
     if not 0 <= number <= _LARGEST_SEED:
@@ -78,6 +85,9 @@ def synchronize_rng_states(
 
     Raises:
         ValueError: there is no such generator, or none was given.
+
+    Example:
+        >>> synchronize_rng_states(["torch", "generator"], generator=torch.Generator())
     """
     sources = [_source(rng_type, generator) for rng_type in rng_types]
     ranks = current_ranks()
@@ -96,6 +106,9 @@ def synchronize_rng_state(
 
     Raises:
         ValueError: there is no such generator, or none was given.
+
+    Example:
+        >>> synchronize_rng_state("torch")
     """
     synchronize_rng_states([rng_type], generator)
 

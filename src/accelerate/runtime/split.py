@@ -16,7 +16,12 @@ __all__ = ["share_of", "split"]
 
 
 def share_of(length: int, rank: int, size: int) -> tuple[int, int]:
-    """Return the half-open range of items of `rank`; the first ranks take one more if need be."""
+    """Return the half-open range of items of `rank`; the first ranks take one more if need be.
+
+    Example:
+        >>> [share_of(5, rank, 2) for rank in range(2)]
+        [(0, 3), (3, 5)]
+    """
     base, extra = divmod(length, size)
     start = rank * base + min(rank, extra)
     return start, start + base + (rank < extra)
@@ -38,6 +43,12 @@ def split(inputs: Any, rank: int, size: int, *, apply_padding: bool = False) -> 
 
     Raises:
         ConfigurationError: the parts of a mapping differ in length (a ValueError).
+
+    Example:
+        >>> [split([1, 2, 3], rank, 2) for rank in range(2)]
+        [[1, 2], [3]]
+        >>> split({"x": [1, 2, 3]}, 1, 2, apply_padding=True)
+        {'x': [3, 3]}
     """
     if size == 1:
         return inputs

@@ -25,7 +25,17 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
-__all__ = ["Note", "NoticeBoard", "absence", "call_site", "default_store", "format_ranks", "format_site"]
+__all__ = [
+    "Note",
+    "NoticeBoard",
+    "Site",
+    "absence",
+    "call_site",
+    "default_store",
+    "format_ranks",
+    "format_site",
+    "own_connection",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +131,7 @@ class NoticeBoard:
     def __init__(self, store: Any, rank: int, timeout: timedelta) -> None:
         # Its own connection where torch can make one: a store answers one caller at a time, and the main
         # thread may wait in it for as long as the time-out.
-        self._store = PrefixStore("accelerate/whereabouts", _own_connection(store))
+        self._store = PrefixStore("accelerate/whereabouts", own_connection(store))
         self._rank = rank
         self._timeout = timeout.total_seconds()
         self._period = min(LONGEST_PERIOD, self._timeout / 10)
@@ -238,7 +248,8 @@ class NoticeBoard:
             logger.warning("%s has waited %.0f s. %s", mine.call, seconds, " ".join(missing))
 
 
-def _own_connection(store: Any) -> Any:
+def own_connection(store: Any) -> Any:
+    """Return a connection to `store` for a thread, which the main one does not block; else `store` itself."""
     try:
         return store.clone()
     except (AttributeError, RuntimeError):  # an older torch, or a store that cannot be cloned
@@ -304,7 +315,12 @@ def _where(note: Note | None, *, several: bool) -> str:
 
 
 def format_ranks(ranks: Iterable[int]) -> str:
-    """Return `rank 3` or `ranks 0, 4-7`."""
+    """Return `rank 3` or `ranks 0, 4-7`.
+
+    Example:
+        >>> format_ranks([3]), format_ranks([0, 4, 5, 6])
+        ('rank 3', 'ranks 0, 4-6')
+    """
     runs: list[list[int]] = []
     for rank in sorted(ranks):
         if runs and rank == runs[-1][-1] + 1:

@@ -101,6 +101,12 @@ def detect(environ: Mapping[str, str]) -> World:
     Raises:
         EnvironmentVariableError: one of rank and world size is set without the other, a value is not an
             integer or out of range, or several machines are meant and nothing says where rank 0 is.
+
+    Example:
+        >>> detect({}).size
+        1
+        >>> detect({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}).rank
+        1
     """
     for launcher, rank_name, size_name, local_rank_name, local_size_name in _LAUNCHERS:
         rank, size = _integer(environ, rank_name), _integer(environ, size_name)

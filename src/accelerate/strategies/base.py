@@ -3,8 +3,8 @@
 Every method is called on every rank, in this order: `validate`, then `prepare` (which calls
 `prepare_model`, and that `wrap`), once a call of `Accelerator.prepare`; `join` around a pass whose length may
 differ between ranks; in each step `no_sync` around micro-batches that do
-not synchronise, `backward`, `unscale`, `clip_grad_norm` or `clip_grad_value`, `step`, `zero_grad`; `save`
-and `load` at checkpoints.
+not synchronise, `scale_gradients` where a window's weight is known at its end only, `backward`, `unscale`,
+`clip_grad_norm` or `clip_grad_value`, `step`, `zero_grad`; `save` and `load` at checkpoints.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +23,7 @@ from accelerate.options.enums import DynamoBackend
 from accelerate.options.request import Request
 from accelerate.precision.base import Precision, StepOutcome
 from accelerate.runtime.current import Current
+from accelerate.runtime.flat import indices_by
 
 __all__ = ["Objects", "Owned", "Strategy", "Traits"]
 
@@ -178,6 +179,18 @@ class Strategy:
             kwargs: passed on to `Tensor.backward`.
         """
         self.precision.scale(loss).backward(**kwargs)  # type: ignore[no-untyped-call]
+
+    def scale_gradients(self, models: Iterable[Module], factor: torch.Tensor) -> None:
+        """Multiply what backward passes of the window in hand have left with `models`.
+
+        Args:
+            models: prepared or bare; a parameter that several of them hold is multiplied once.
+            factor: 0-d tensor on the device of this rank; ranks may differ in it.
+        """
+        parameters = {id(each): each for model in models for each in model.parameters()}.values()
+        gradients = [each.grad for each in parameters if each.grad is not None]
+        for device, indices in indices_by(lambda gradient: gradient.device, gradients).items():
+            torch._foreach_mul_([gradients[index] for index in indices], factor.to(device))
 
     def unscale(self, optimizer: Optimizer) -> None:
         """Bring the gradients of `optimizer` (the user's own) to their true size, at most once a step."""

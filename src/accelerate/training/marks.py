@@ -4,7 +4,7 @@ from typing import Any, TypeVar
 
 from torch.nn import Module
 
-from accelerate.data.shard import DataLoaderShard
+from accelerate.data.loader import PreparedLoader
 from accelerate.modules.unwrap import extract_model_from_parallel, unwrap
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.runtime.current import Current
@@ -38,7 +38,7 @@ def renewed(item: Any, run: Current) -> Any:
         return item.optimizer
     if isinstance(item, AcceleratedScheduler):
         return item.scheduler
-    if isinstance(item, DataLoaderShard):
+    if isinstance(item, PreparedLoader):
         return item if item.given is None else item.given
     if isinstance(item, Module):
         bare = extract_model_from_parallel(item, keep_fp32_wrapper=False)

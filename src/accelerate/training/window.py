@@ -17,7 +17,7 @@ class AccumulationWindow(ContextDecorator):
     """A context for one micro-batch.
 
     Args:
-        begin: counts the micro-batch; returns whether its gradients are synchronised.
+        begin: counts the micro-batch, given the models; returns whether its gradients are synchronised.
         no_sync: gives the context that keeps one model's gradients local.
         models: the models trained in this block.
     """
@@ -26,7 +26,7 @@ class AccumulationWindow(ContextDecorator):
 
     def __init__(
         self,
-        begin: Callable[[], bool],
+        begin: Callable[[Sequence[Module]], bool],
         no_sync: Callable[[Module], AbstractContextManager[Any]],
         models: Sequence[Module],
     ) -> None:
@@ -36,7 +36,7 @@ class AccumulationWindow(ContextDecorator):
         self._stack: ExitStack | None = None
 
     def __enter__(self) -> None:
-        if self._begin():
+        if self._begin(self._models):
             return
         with ExitStack() as stack:  # if one cannot be entered, those before it are left again
             for model in self._models:

@@ -8,6 +8,8 @@ HOMES = {
         "save",
     ],
     "accelerate.checkpoint.shared": ["clean_state_dict_for_safetensors"],
+    "accelerate.commands.config.default": ["write_basic_config"],
+    "accelerate.compat.colab": ["install_xla"],
     "accelerate.compat.constants": [
         "MITA_PROFILING_AVAILABLE_PYTORCH_VERSION",
         "MODEL_NAME",
@@ -79,6 +81,7 @@ HOMES = {
         "is_torchvision_available",
         "is_trackio_available",
         "is_transformer_engine_available",
+        "is_transformer_engine_mxfp8_available",
         "is_transformers_available",
         "is_triton_available",
         "is_wandb_available",
@@ -100,6 +103,8 @@ HOMES = {
         "is_torch_version",
     ],
     "accelerate.devices.support": [
+        "check_cuda_fp8_capability",
+        "get_current_device_type",
         "is_bf16_available",
         "is_cuda_available",
         "is_fp16_available",
@@ -117,6 +122,7 @@ HOMES = {
         "is_xccl_available",
         "is_xpu_available",
     ],
+    "accelerate.launching.forked": ["PrepareForLaunch"],
     "accelerate.modules.batch": [
         "concatenate",
         "find_batch_size",
@@ -128,6 +134,8 @@ HOMES = {
     ],
     "accelerate.modules.compile": [
         "compile_regions",
+        "compile_regions_deepspeed",
+        "compile_regions_fsdp2",
         "has_compiled_regions",
         "is_compiled_module",
     ],
@@ -144,6 +152,12 @@ HOMES = {
         "recursively_apply",
         "send_to_device",
         "TensorInformation",
+    ],
+    "accelerate.modules.peft": ["is_peft_model"],
+    "accelerate.modules.traverse": [
+        "get_model_tp_size",
+        "get_module_children_bottom_up",
+        "model_has_dtensor",
     ],
     "accelerate.modules.unwrap": ["extract_model_from_parallel"],
     "accelerate.options.accumulation": ["GradientAccumulationPlugin"],
@@ -179,12 +193,22 @@ HOMES = {
         "wait_for_everyone",
     ],
     "accelerate.runtime.memory": ["release_memory"],
+    "accelerate.runtime.progress": ["tqdm"],
     "accelerate.runtime.rank_group": ["CannotPadNestedTensorWarning"],
     "accelerate.runtime.rng": [
         "set_seed",
         "synchronize_rng_state",
         "synchronize_rng_states",
     ],
+    "accelerate.state": ["deepspeed_required"],
+    "accelerate.utils.launch": [
+        "_filter_args",
+        "prepare_deepspeed_cmd_env",
+        "prepare_multi_gpu_env",
+        "prepare_sagemager_args_inputs",
+        "prepare_simple_launcher_cmd_env",
+        "prepare_tpu",
+    ],
 }
 
-__getattr__, __dir__, __all__ = door(__name__, HOMES)
+__getattr__, __dir__, __all__ = door(__name__, HOMES, over=["tqdm"])

@@ -4,10 +4,13 @@ from accelerate.utils import constants as constants
 from accelerate.utils import dataclasses as dataclasses
 from accelerate.utils import environment as environment
 from accelerate.utils import imports as imports
+from accelerate.utils import launch as launch
 from accelerate.utils import memory as memory
 from accelerate.utils import operations as operations
 from accelerate.utils import other as other
 from accelerate.utils import random as random
+from accelerate.utils import rich as rich
+from accelerate.utils import torch_xla as torch_xla
 from accelerate.utils import versions as versions
 from accelerate.checkpoint.files import (
     load as load,
@@ -15,6 +18,12 @@ from accelerate.checkpoint.files import (
 )
 from accelerate.checkpoint.shared import (
     clean_state_dict_for_safetensors as clean_state_dict_for_safetensors,
+)
+from accelerate.commands.config.default import (
+    write_basic_config as write_basic_config,
+)
+from accelerate.compat.colab import (
+    install_xla as install_xla,
 )
 from accelerate.compat.constants import (
     MITA_PROFILING_AVAILABLE_PYTORCH_VERSION as MITA_PROFILING_AVAILABLE_PYTORCH_VERSION,
@@ -87,6 +96,7 @@ from accelerate.compat.probes import (
     is_torchvision_available as is_torchvision_available,
     is_trackio_available as is_trackio_available,
     is_transformer_engine_available as is_transformer_engine_available,
+    is_transformer_engine_mxfp8_available as is_transformer_engine_mxfp8_available,
     is_transformers_available as is_transformers_available,
     is_triton_available as is_triton_available,
     is_wandb_available as is_wandb_available,
@@ -108,6 +118,8 @@ from accelerate.compat.versions import (
     is_torch_version as is_torch_version,
 )
 from accelerate.devices.support import (
+    check_cuda_fp8_capability as check_cuda_fp8_capability,
+    get_current_device_type as get_current_device_type,
     is_bf16_available as is_bf16_available,
     is_cuda_available as is_cuda_available,
     is_fp16_available as is_fp16_available,
@@ -125,6 +137,9 @@ from accelerate.devices.support import (
     is_xccl_available as is_xccl_available,
     is_xpu_available as is_xpu_available,
 )
+from accelerate.launching.forked import (
+    PrepareForLaunch as PrepareForLaunch,
+)
 from accelerate.modules.batch import (
     concatenate as concatenate,
     find_batch_size as find_batch_size,
@@ -136,6 +151,8 @@ from accelerate.modules.batch import (
 )
 from accelerate.modules.compile import (
     compile_regions as compile_regions,
+    compile_regions_deepspeed as compile_regions_deepspeed,
+    compile_regions_fsdp2 as compile_regions_fsdp2,
     has_compiled_regions as has_compiled_regions,
     is_compiled_module as is_compiled_module,
 )
@@ -152,6 +169,14 @@ from accelerate.modules.nested import (
     recursively_apply as recursively_apply,
     send_to_device as send_to_device,
     TensorInformation as TensorInformation,
+)
+from accelerate.modules.peft import (
+    is_peft_model as is_peft_model,
+)
+from accelerate.modules.traverse import (
+    get_model_tp_size as get_model_tp_size,
+    get_module_children_bottom_up as get_module_children_bottom_up,
+    model_has_dtensor as model_has_dtensor,
 )
 from accelerate.modules.unwrap import (
     extract_model_from_parallel as extract_model_from_parallel,
@@ -201,6 +226,9 @@ from accelerate.runtime.collectives import (
 from accelerate.runtime.memory import (
     release_memory as release_memory,
 )
+from accelerate.runtime.progress import (
+    tqdm as tqdm,
+)
 from accelerate.runtime.rank_group import (
     CannotPadNestedTensorWarning as CannotPadNestedTensorWarning,
 )
@@ -208,6 +236,17 @@ from accelerate.runtime.rng import (
     set_seed as set_seed,
     synchronize_rng_state as synchronize_rng_state,
     synchronize_rng_states as synchronize_rng_states,
+)
+from accelerate.state import (
+    deepspeed_required as deepspeed_required,
+)
+from accelerate.utils.launch import (
+    _filter_args as _filter_args,
+    prepare_deepspeed_cmd_env as prepare_deepspeed_cmd_env,
+    prepare_multi_gpu_env as prepare_multi_gpu_env,
+    prepare_sagemager_args_inputs as prepare_sagemager_args_inputs,
+    prepare_simple_launcher_cmd_env as prepare_simple_launcher_cmd_env,
+    prepare_tpu as prepare_tpu,
 )
 
 __all__ = [
@@ -230,6 +269,7 @@ __all__ = [
     "OPTIMIZER_NAME",
     "PROFILE_PATTERN_NAME",
     "PrecisionType",
+    "PrepareForLaunch",
     "ProfileKwargs",
     "ProjectConfiguration",
     "RNGType",
@@ -253,31 +293,39 @@ __all__ = [
     "are_libraries_initialized",
     "broadcast",
     "broadcast_object_list",
+    "check_cuda_fp8_capability",
     "check_cuda_p2p_ib_support",
     "check_os_kernel",
     "clean_state_dict_for_safetensors",
     "clear_environment",
     "compare_versions",
     "compile_regions",
+    "compile_regions_deepspeed",
+    "compile_regions_fsdp2",
     "concatenate",
     "convert_bytes",
     "convert_dict_to_env_variables",
     "convert_outputs_to_fp32",
     "convert_to_fp32",
+    "deepspeed_required",
     "extract_model_from_parallel",
     "find_batch_size",
     "find_device",
     "gather",
     "gather_object",
     "get_cpu_distributed_information",
+    "get_current_device_type",
     "get_data_structure",
     "get_gpu_info",
     "get_int_from_env",
+    "get_model_tp_size",
+    "get_module_children_bottom_up",
     "get_pretty_name",
     "has_compiled_regions",
     "honor_type",
     "ignorant_find_batch_size",
     "initialize_tensors",
+    "install_xla",
     "is_4bit_bnb_available",
     "is_8bit_bnb_available",
     "is_aim_available",
@@ -311,6 +359,7 @@ __all__ = [
     "is_npu_available",
     "is_pandas_available",
     "is_peft_available",
+    "is_peft_model",
     "is_pippy_available",
     "is_port_in_use",
     "is_pynvml_available",
@@ -333,6 +382,7 @@ __all__ = [
     "is_torchvision_available",
     "is_trackio_available",
     "is_transformer_engine_available",
+    "is_transformer_engine_mxfp8_available",
     "is_transformers_available",
     "is_triton_available",
     "is_wandb_available",
@@ -342,10 +392,16 @@ __all__ = [
     "listify",
     "load",
     "merge_dicts",
+    "model_has_dtensor",
     "pad_across_processes",
     "parse_choice_from_env",
     "parse_flag_from_env",
     "patch_environment",
+    "prepare_deepspeed_cmd_env",
+    "prepare_multi_gpu_env",
+    "prepare_sagemager_args_inputs",
+    "prepare_simple_launcher_cmd_env",
+    "prepare_tpu",
     "purge_accelerate_environment",
     "recursive_getattr",
     "recursively_apply",
@@ -360,5 +416,7 @@ __all__ = [
     "synchronize_rng_state",
     "synchronize_rng_states",
     "torchao_required",
+    "tqdm",
     "wait_for_everyone",
+    "write_basic_config",
 ]

@@ -27,6 +27,7 @@ HOMES = {
         "is_xpu_available",
     ],
     "accelerate.modules.nested": ["TensorInformation"],
+    "accelerate.modules.traverse": ["get_module_class_from_name"],
     "accelerate.options.accumulation": ["GradientAccumulationPlugin"],
     "accelerate.options.data": ["DataLoaderConfiguration"],
     "accelerate.options.dynamo": ["TorchDynamoPlugin"],

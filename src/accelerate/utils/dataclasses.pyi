@@ -26,6 +26,9 @@ from accelerate.devices.support import (
 from accelerate.modules.nested import (
     TensorInformation as TensorInformation,
 )
+from accelerate.modules.traverse import (
+    get_module_class_from_name as get_module_class_from_name,
+)
 from accelerate.options.accumulation import (
     GradientAccumulationPlugin as GradientAccumulationPlugin,
 )
@@ -90,6 +93,7 @@ __all__ = [
     "TensorInformation",
     "TorchDynamoPlugin",
     "compare_versions",
+    "get_module_class_from_name",
     "is_cuda_available",
     "is_hpu_available",
     "is_mlu_available",

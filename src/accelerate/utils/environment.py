@@ -23,6 +23,10 @@ HOMES = {
         "override_numa_affinity",
         "set_numa_affinity",
     ],
+    "accelerate.devices.support": [
+        "check_cuda_fp8_capability",
+        "get_current_device_type",
+    ],
 }
 
 __getattr__, __dir__, __all__ = door(__name__, HOMES)

@@ -20,14 +20,20 @@ from accelerate.compat.system import (
     override_numa_affinity as override_numa_affinity,
     set_numa_affinity as set_numa_affinity,
 )
+from accelerate.devices.support import (
+    check_cuda_fp8_capability as check_cuda_fp8_capability,
+    get_current_device_type as get_current_device_type,
+)
 
 __all__ = [
     "CPUInformation",
     "are_libraries_initialized",
+    "check_cuda_fp8_capability",
     "check_cuda_p2p_ib_support",
     "clear_environment",
     "convert_dict_to_env_variables",
     "get_cpu_distributed_information",
+    "get_current_device_type",
     "get_driver_version",
     "get_gpu_info",
     "get_int_from_env",

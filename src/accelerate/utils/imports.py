@@ -47,6 +47,7 @@ HOMES = {
         "is_tqdm_available",
         "is_trackio_available",
         "is_transformer_engine_available",
+        "is_transformer_engine_mxfp8_available",
         "is_transformers_available",
         "is_triton_available",
         "is_wandb_available",
@@ -74,7 +75,9 @@ HOMES = {
         "is_torch_xla_available",
         "is_xccl_available",
         "is_xpu_available",
+        "USE_TORCH_XLA",
     ],
+    "accelerate.state": ["deepspeed_required"],
 }
 
 __getattr__, __dir__, __all__ = door(__name__, HOMES)

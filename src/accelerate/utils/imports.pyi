@@ -44,6 +44,7 @@ from accelerate.compat.probes import (
     is_tqdm_available as is_tqdm_available,
     is_trackio_available as is_trackio_available,
     is_transformer_engine_available as is_transformer_engine_available,
+    is_transformer_engine_mxfp8_available as is_transformer_engine_mxfp8_available,
     is_transformers_available as is_transformers_available,
     is_triton_available as is_triton_available,
     is_wandb_available as is_wandb_available,
@@ -71,10 +72,16 @@ from accelerate.devices.support import (
     is_torch_xla_available as is_torch_xla_available,
     is_xccl_available as is_xccl_available,
     is_xpu_available as is_xpu_available,
+    USE_TORCH_XLA as USE_TORCH_XLA,
+)
+from accelerate.state import (
+    deepspeed_required as deepspeed_required,
 )
 
 __all__ = [
+    "USE_TORCH_XLA",
     "compare_versions",
+    "deepspeed_required",
     "is_4bit_bnb_available",
     "is_8bit_bnb_available",
     "is_aim_available",
@@ -128,6 +135,7 @@ __all__ = [
     "is_tqdm_available",
     "is_trackio_available",
     "is_transformer_engine_available",
+    "is_transformer_engine_mxfp8_available",
     "is_transformers_available",
     "is_triton_available",
     "is_wandb_available",

@@ -6,6 +6,7 @@ HOMES = {
     "accelerate.checkpoint.files": [
         "load",
         "save",
+        "TORCH_SAFE_GLOBALS",
     ],
     "accelerate.checkpoint.shared": ["clean_state_dict_for_safetensors"],
     "accelerate.compat.orphans": [
@@ -30,10 +31,17 @@ HOMES = {
     "accelerate.logging": ["get_logger"],
     "accelerate.modules.compile": [
         "compile_regions",
+        "compile_regions_deepspeed",
+        "compile_regions_fsdp2",
         "has_compiled_regions",
         "has_repeated_blocks",
         "is_compiled_module",
         "is_repeated_blocks",
+    ],
+    "accelerate.modules.traverse": [
+        "get_model_tp_size",
+        "get_module_children_bottom_up",
+        "model_has_dtensor",
     ],
     "accelerate.modules.unwrap": ["extract_model_from_parallel"],
     "accelerate.options.enums": ["DistributedType"],

@@ -3,6 +3,7 @@
 from accelerate.checkpoint.files import (
     load as load,
     save as save,
+    TORCH_SAFE_GLOBALS as TORCH_SAFE_GLOBALS,
 )
 from accelerate.checkpoint.shared import (
     clean_state_dict_for_safetensors as clean_state_dict_for_safetensors,
@@ -35,10 +36,17 @@ from accelerate.logging import (
 )
 from accelerate.modules.compile import (
     compile_regions as compile_regions,
+    compile_regions_deepspeed as compile_regions_deepspeed,
+    compile_regions_fsdp2 as compile_regions_fsdp2,
     has_compiled_regions as has_compiled_regions,
     has_repeated_blocks as has_repeated_blocks,
     is_compiled_module as is_compiled_module,
     is_repeated_blocks as is_repeated_blocks,
+)
+from accelerate.modules.traverse import (
+    get_model_tp_size as get_model_tp_size,
+    get_module_children_bottom_up as get_module_children_bottom_up,
+    model_has_dtensor as model_has_dtensor,
 )
 from accelerate.modules.unwrap import (
     extract_model_from_parallel as extract_model_from_parallel,
@@ -56,13 +64,18 @@ from accelerate.state import (
 __all__ = [
     "DistributedType",
     "PartialState",
+    "TORCH_SAFE_GLOBALS",
     "check_os_kernel",
     "clean_state_dict_for_safetensors",
     "compile_regions",
+    "compile_regions_deepspeed",
+    "compile_regions_fsdp2",
     "convert_bytes",
     "extract_model_from_parallel",
     "get_free_port",
     "get_logger",
+    "get_model_tp_size",
+    "get_module_children_bottom_up",
     "get_pretty_name",
     "has_compiled_regions",
     "has_repeated_blocks",
@@ -77,6 +90,7 @@ __all__ = [
     "is_weights_only_available",
     "load",
     "merge_dicts",
+    "model_has_dtensor",
     "recursive_getattr",
     "save",
     "wait_for_everyone",

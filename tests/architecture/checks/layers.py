@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("strategies", "axes"),
     ("checkpointing",),
     ("accelerator", "inference", "local_sgd", "training"),
-    ("commands", "test_utils", "utils.launch", "utils.other"),
+    ("commands", "test_utils", "utils.launch", "utils.other", "utils.rich"),
 )
 LAYER_OF = {room: layer for layer, rooms in enumerate(LAYERS) for room in rooms}
 

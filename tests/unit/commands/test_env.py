@@ -1,3 +1,4 @@
+import json
 import platform
 import subprocess
 import sys
@@ -6,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import accelerate
-from accelerate.commands.env import default_config_file, env_command, env_command_parser, main
+from accelerate.commands.env import env_command, env_command_parser, main
+from accelerate.options.config_file import default_config_file
 
 
 def test_facts_are_printed_and_returned(
@@ -36,7 +38,21 @@ def test_a_configuration_is_printed(capsys: pytest.CaptureFixture[str], tmp_path
 
 def test_a_missing_configuration_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["--config_file", str(tmp_path / "no.yaml")]) == 1
-    assert "there is no such file" in capsys.readouterr().err
+    assert "no.yaml does not exist" in capsys.readouterr().err
+
+
+def test_json_for_programs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("num_processes: 2\n")
+    assert main(["--json", "--config_file", str(file)]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["Python version"] == platform.python_version()
+    assert facts[f"`Accelerate` config passed ({file})"] == {"num_processes": 2}
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    main(["--json"])
+    assert json.loads(capsys.readouterr().out)["`Accelerate` default config"] is None
 
 
 @pytest.mark.parametrize(

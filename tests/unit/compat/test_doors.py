@@ -129,3 +129,23 @@ def test_monkeypatching_a_door_name_is_undone(house: ModuleType) -> None:
 def test_a_name_with_two_homes_is_refused() -> None:
     with pytest.raises(ValueError, match=r"x\.a has two homes: one and two"):
         door("x", {"one": ["a"], "two": ["a"]})
+
+
+def test_a_name_wins_over_the_submodule_of_that_name(house: ModuleType, tmp_path: Path) -> None:
+    folder = tmp_path / "mill"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        "from accelerate.compat.doors import door\n"
+        "HOMES = {'house.home': ['gather']}\n"
+        "__getattr__, __dir__, __all__ = door(__name__, HOMES, over=['gather'])\n"
+    )
+    (folder / "gather.py").write_text("gather = 'of the submodule'\n")
+    importlib.invalidate_caches()
+    mill = importlib.import_module("mill")
+    try:
+        submodule = importlib.import_module("mill.gather")
+        assert submodule.gather == "of the submodule"
+        assert mill.gather() == 1
+        exec("from mill import gather; assert gather() == 1; import mill.gather; assert mill.gather() == 1")
+    finally:
+        del sys.modules["mill"], sys.modules["mill.gather"]

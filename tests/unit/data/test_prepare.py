@@ -20,7 +20,8 @@ from torch.utils.data import (
 )
 
 from accelerate.data.prepare import prepare_data_loader
-from accelerate.data.samplers import BatchSamplerShard, SeedableRandomSampler
+from accelerate.data.rounds import BatchSamplerShard
+from accelerate.data.samplers import SeedableRandomSampler
 from accelerate.data.shard import DataLoaderShard
 from accelerate.errors import ConfigurationError
 from accelerate.options.enums import RNGType
@@ -347,10 +348,11 @@ class Stream(IterableDataset):
 @pytest.mark.parametrize(
     ("loader", "settings", "message"),
     [
-        (DataLoader(Stream()), {}, "IterableDataset is not available in this version"),
-        (DataLoader(TEN), {"dispatch_batches": True}, "dispatch_batches=True is not available"),
-        (DataLoader(TEN), {"use_stateful_dataloader": True}, "use_stateful_dataloader=True is not available"),
-        (DataLoader(TEN), {"torch_device_mesh": object()}, "torch_device_mesh is not available"),
+        (
+            DataLoader(Stream()),
+            {"dispatch_batches": True},
+            "Using `dispatch_batches=True` requires `put_on_device=True`",
+        ),
         (TEN, {}, r"prepare_data_loader\(range\(0, 10\)\): a torch.utils.data.DataLoader is needed"),
         (DataLoader(TEN), {"num_processes": 2, "process_index": 2}, "process_index=2, num_processes=2"),
         (

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
 
-from accelerate.data.samplers import BatchSamplerShard, SeedableRandomSampler, get_sampler
+from accelerate.data.rounds import BatchSamplerShard
+from accelerate.data.samplers import SeedableRandomSampler, get_sampler
 from accelerate.errors import ConfigurationError
 
 RECORDING = Path(__file__).parents[2] / "reference" / "data" / "samplers.json"

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler, SequentialSampler
 
-from accelerate.data.samplers import BatchSamplerShard, SeedableRandomSampler, get_sampler
-from accelerate.data.shard import DataLoaderAdapter, DataLoaderShard
+from accelerate.data.rounds import BatchSamplerShard
+from accelerate.data.samplers import SeedableRandomSampler, get_sampler
+from accelerate.data.shard import DataLoaderShard
 from accelerate.errors import ConfigurationError
 from accelerate.runtime.accumulation import accumulation
 from accelerate.state import GradientState
@@ -56,9 +57,6 @@ def test_an_empty_loader_stands_in_too():
 def test_unknown_keywords_and_missing_features_are_refused():
     with pytest.raises(TypeError, match="colour"):
         shard(colour="red")
-    for kind in (DataLoaderShard, DataLoaderAdapter):
-        with pytest.raises(ConfigurationError, match="use_stateful_dataloader=True is not available"):
-            kind(range(3), use_stateful_dataloader=True)
 
 
 def test_sizes_are_those_of_all_ranks():
@@ -436,3 +434,15 @@ def test_copies_read_the_same(duplicate):
     batches = read(loader)
     generator.set_state(state)
     assert read(twin) == batches
+
+
+def test_a_failure_comes_behind_the_batch_before_it():
+    loader = DataLoaderShard([0, 1, None], batch_size=1, collate_fn=lambda items: items[0] + 1, num_workers=1)
+    seen = []
+    batches = iter(loader)
+    seen += [next(batches), next(batches)]
+    assert not loader.end_of_dataloader
+    with pytest.raises(TypeError):
+        next(batches)
+    assert seen == [1, 2]
+    assert accumulation.active_loader is None

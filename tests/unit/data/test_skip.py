@@ -20,8 +20,10 @@ from torch.utils.data import (
 )
 
 from accelerate.data.evenness import even_batches
+from accelerate.data.order import OrderReader, samples_after
 from accelerate.data.prepare import prepare_data_loader
-from accelerate.data.samplers import BatchSamplerShard, SkipBatchSampler, samples_after
+from accelerate.data.rounds import BatchSamplerShard
+from accelerate.data.samplers import SkipBatchSampler
 from accelerate.data.shard import DataLoaderShard
 from accelerate.data.skip import SkipDataLoader, skip_first_batches
 from accelerate.errors import ConfigurationError
@@ -183,9 +185,11 @@ class Chunks(Sampler):
 def test_samples_that_come_from_lists_are_dropped_exactly(lengths, own, count, keep):
     sampler = Chunks(lengths, own)
     everything = list(sampler)
-    kept, rest = samples_after(sampler, count, keep)
+    reader = OrderReader(sampler)
+    kept, beyond = reader.after(count, keep)
     assert kept == everything[: min(keep, count)]
-    assert list(rest) == everything[count:]
+    assert [*beyond, *reader] == everything[count:]
+    assert list(samples_after(sampler, count)) == everything[count:]
 
 
 def test_a_shuffled_order_is_drawn_and_no_more():

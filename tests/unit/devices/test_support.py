@@ -142,3 +142,36 @@ def test_signatures_are_those_of_the_interface(name, signature):
     found = inspect.signature(getattr(support, name))
     bare = [each.replace(annotation=inspect.Parameter.empty) for each in found.parameters.values()]
     assert str(inspect.Signature(bare)) == signature
+
+
+@pytest.mark.parametrize(("text", "value"), [(None, True), ("0", False), ("yes", True)])
+def test_whether_xla_counts_is_what_the_variable_says(monkeypatch, text, value):
+    monkeypatch.delenv("USE_TORCH_XLA", raising=False)
+    if text is not None:
+        monkeypatch.setenv("USE_TORCH_XLA", text)
+    assert support.USE_TORCH_XLA is value
+
+
+def test_a_name_that_is_not_there():
+    with pytest.raises(AttributeError, match="has no attribute 'USE_TORCH'"):
+        _ = support.USE_TORCH
+
+
+def test_the_kind_that_would_be_chosen(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "1")
+    assert support.get_current_device_type() == ("cpu", "MULTI_CPU")
+    monkeypatch.delenv("ACCELERATE_USE_CPU")
+    module = install(monkeypatch, "cuda")
+    assert support.get_current_device_type() == ("cuda", "MULTI_GPU")
+    assert module.calls == []
+    install(monkeypatch, "npu", "torch_npu")
+    assert support.get_current_device_type() == ("npu", "MULTI_NPU")
+
+
+def test_eight_bit_floats_need_a_gpu_of_the_ada_generation(monkeypatch):
+    install(monkeypatch, "cuda", count=0)
+    assert not support.check_cuda_fp8_capability()
+    module = install(monkeypatch, "cuda")
+    assert support.check_cuda_fp8_capability()
+    module.get_device_capability = lambda: (8, 6)
+    assert not support.check_cuda_fp8_capability()

@@ -10,6 +10,7 @@ def make(**values: object) -> LaunchPlan:
         "num_machines": 1,
         "num_cpu_threads_per_process": 4,
         "mixed_precision": "no",
+        "dynamo_backend": "no",
     }
     return LaunchPlan(**{**fixed, **values})
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from accelerate.compat import system
 from accelerate.errors import ConfigurationError
 from accelerate.launching import base
 from accelerate.launching.base import exit_status
@@ -21,6 +22,7 @@ def make(**values: object) -> LaunchPlan:
         "num_machines": 1,
         "num_cpu_threads_per_process": 2,
         "mixed_precision": "no",
+        "dynamo_backend": "no",
     }
     return LaunchPlan(**{**fixed, **values})
 
@@ -60,6 +62,16 @@ def test_full_environment_is_the_callers_with_the_launch_on_top(monkeypatch: pyt
     assert full["HOME"] == "/home/me"
     assert full["OMP_NUM_THREADS"] == "2"
     assert "ACCELERATE_USE_CPU" not in full
+
+
+def test_links_that_do_not_work_are_kept_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "check_cuda_p2p_ib_support", lambda: False)
+    monkeypatch.delenv("NCCL_P2P_DISABLE", raising=False)
+    monkeypatch.setenv("NCCL_IB_DISABLE", "0")  # the caller's own choice stays
+    assert ElasticLauncher().local_environ(make(multi_gpu=True)) == {"NCCL_P2P_DISABLE": "1"}
+    assert ElasticLauncher().local_environ(make(num_processes=2, cpu=True)) == {}
+    monkeypatch.setattr(system, "check_cuda_p2p_ib_support", lambda: True)
+    assert ElasticLauncher().local_environ(make(multi_gpu=True)) == {}
 
 
 def test_validation_before_anything_starts(tmp_path: Path) -> None:

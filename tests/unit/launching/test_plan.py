@@ -11,7 +11,7 @@ ONE_GPU = Machine(installed_gpus=1, gpus=1, evidence="/dev/nvidia0", cores=8)
 
 
 def plan(machine: Machine = NO_GPU, environ: dict[str, str] | None = None, **typed: object) -> LaunchPlan:
-    return resolve({"training_script": "train.py", **typed}, machine, environ or {})
+    return resolve({"training_script": "train.py", **typed}, machine, environ or {}).checked()
 
 
 def test_nothing_typed_without_gpu_is_one_ordinary_process() -> None:
@@ -95,7 +95,8 @@ def test_the_callers_environment_decides_nothing_else() -> None:
         ({"num_processes": 2}, ONE_GPU, "pass --num_processes 1, or --cpu"),
         ({"num_processes": 0, "cpu": True}, NO_GPU, "--num_processes 0: give a whole number of at least 1"),
         ({"num_processes": -1}, NO_GPU, "--num_processes -1"),
-        ({"num_machines": 2}, NO_GPU, "--num_machines 2: only one machine is supported so far"),
+        ({"num_machines": 2}, NO_GPU, "--num_machines 2: pass --machine_rank too"),
+        ({"num_machines": 2}, NO_GPU, "--num_machines 2: pass --main_process_ip too"),
         ({"num_machines": 0}, NO_GPU, "--num_machines 0"),
         ({"num_cpu_threads_per_process": 0}, NO_GPU, "at least 1"),
         ({"max_restarts": -1}, NO_GPU, "--max_restarts -1: give a whole number of at least 0"),

@@ -74,3 +74,13 @@ def test_tails_are_kept_for_ranks_that_said_something(tmp_path: Path) -> None:
     files = keep_tails([ending(0, 1), ending(1, 1)], console, tmp_path)
     assert list(files) == [0]
     assert Path(files[0]).read_text() == "err\nout\n"
+
+
+def test_a_rank_that_was_ending_of_its_own_exception_failed_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "error.json"
+    file.write_text(json.dumps(error_record(KeyError("its own"), time.time())))
+    now = time.monotonic()
+    console = FakeConsole({}, {0: now + 0.1, 1: now}, {})
+    failures = examine([ending(0, -signal.SIGTERM, str(file)), ending(1, -signal.SIGTERM)], console, {})
+    assert [failure.return_code for failure in failures] == [1, -signal.SIGTERM]
+    assert not failures[0].stopped

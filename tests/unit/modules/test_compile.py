@@ -10,6 +10,8 @@ from torch import nn
 
 from accelerate.modules.compile import (
     compile_regions,
+    compile_regions_deepspeed,
+    compile_regions_fsdp2,
     compile_whole,
     has_compiled_regions,
     has_repeated_blocks,
@@ -222,3 +224,37 @@ def test_pickles(model):
     values = torch.randn(3, 4)
     again = pickle.loads(pickle.dumps(copied))
     assert torch.equal(again(values), copied(values))
+
+
+def compiled_in_place(module):
+    return [name for name, part in module.named_modules() if part._compiled_call_impl is not None]
+
+
+@pytest.mark.parametrize("compile_in_place", [compile_regions_fsdp2, compile_regions_deepspeed])
+def test_blocks_compiled_in_place_stay_the_objects_that_they_are(model, compile_in_place):
+    modules, values = list(model.modules()), torch.randn(3, 4)
+    expected = model.eval()(values)
+    result = compile_in_place(model, backend="eager")
+    assert result is (model if compile_in_place is compile_regions_fsdp2 else None)
+    assert list(model.modules()) == modules
+    assert compiled_in_place(model) == compiled_names(regions(Model()))
+    assert torch.equal(model(values), expected)
+
+
+def test_in_place_blocks_of_one_class_are_compiled_once():
+    torch._dynamo.utils.counters.clear()
+    compile_regions_fsdp2(Stack(), backend="eager")(torch.randn(2, 4, requires_grad=True))
+    assert num_compilations() == 1
+
+
+def test_in_place_a_model_without_blocks_is_compiled_as_a_whole():
+    block = Block()
+    assert compile_regions_fsdp2(block, backend="eager") is block
+    assert compiled_in_place(block) == [""]
+
+
+def test_in_place_what_is_compiled_already_stays_as_it_is(model):
+    compile_regions_fsdp2(model, backend="eager")
+    calls = [part._compiled_call_impl for part in model.modules()]
+    compile_regions_fsdp2(model, backend="eager")
+    assert [part._compiled_call_impl for part in model.modules()] == calls

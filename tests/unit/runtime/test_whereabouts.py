@@ -171,8 +171,8 @@ def test_a_store_that_cannot_be_cloned_is_used_itself():
         pass
 
     store = Plain()
-    assert whereabouts._own_connection(store) is store
-    assert whereabouts._own_connection(dist.HashStore()) is not None
+    assert whereabouts.own_connection(store) is store
+    assert whereabouts.own_connection(dist.HashStore()) is not None
 
 
 class Gone:

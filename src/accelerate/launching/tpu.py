@@ -1,0 +1,78 @@
+"""TPUs: the call that reaches the machines of a pod, and the start of processes on one machine.
+
+Called by commands/launch.py. What needs torch_xla imports it when it runs.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from accelerate.errors import ConfigurationError, MissingPackageError
+from accelerate.launching.command import tpu_environment
+from accelerate.launching.forked import PrepareForLaunch
+from accelerate.options.launch import LaunchPlan
+
+__all__ = ["main_function", "pod_command", "run_processes"]
+
+
+def pod_command(plan: LaunchPlan) -> list[str]:
+    """Return the call that runs the launch on every machine of a pod. Pure.
+
+    Raises:
+        ConfigurationError: the plan names no pod.
+    """
+    if not plan.tpu_name:
+        raise ConfigurationError(
+            "--tpu_cluster: no pod is named; write tpu_name and tpu_zone into the configuration file"
+        )
+    reach = [sys.executable, "-m", "torch_xla.distributed.xla_dist", "--tpu", plan.tpu_name]
+    reach += [word for name in plan.vm or () for word in ("--vm", name)]
+    variables = {**tpu_environment(plan), "ACCELERATE_IN_TPU_POD": "1"}
+    assignments = [*(plan.env or ()), *(f"{name}={text}" for name, text in sorted(variables.items()))]
+    reach += [word for text in assignments for word in ("--env", text)]
+    inner = ["accelerate", "launch", "--tpu", "--no_tpu_cluster", "--num_machines", "1"]
+    inner += ["--mixed_precision", plan.mixed_precision, "--num_processes", str(plan.num_processes)]
+    inner += ["--main_training_function", plan.main_training_function or "main"]
+    sudo = ["sudo"] if plan.tpu_use_sudo else []
+    return [*reach, "--", *sudo, *inner, plan.training_script, *plan.training_script_args]
+
+
+def main_function(plan: LaunchPlan) -> Callable[..., Any]:
+    """Import the script and return the function that each process is to call.
+
+    Raises:
+        ConfigurationError: the script has no such function.
+    """
+    script = Path(plan.training_script)
+    spec = importlib.util.spec_from_file_location(script.stem, script)
+    if spec is None or spec.loader is None:
+        raise ConfigurationError(f"{script}: this is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    # Processes that are made by pickling find the function again under this name.
+    sys.modules[script.stem] = module
+    spec.loader.exec_module(module)
+    name = plan.main_training_function or "main"
+    function: Callable[..., Any] | None = getattr(module, name, None)
+    if function is None:
+        raise ConfigurationError(
+            f"--main_training_function {name}: {script} has no such function; name the one to call"
+        )
+    return function
+
+
+def run_processes(plan: LaunchPlan) -> None:
+    """Call the function of the script in one process per TPU core of this machine, and wait for all.
+
+    Raises:
+        MissingPackageError: torch_xla is not installed.
+    """
+    try:
+        from torch_xla.distributed import xla_multiprocessing  # type: ignore[import-not-found]
+    except ImportError as error:
+        raise MissingPackageError(
+            "TPUs need torch_xla, which is not installed: pip install torch_xla"
+        ) from error
+    sys.argv = [plan.training_script, *plan.training_script_args]
+    xla_multiprocessing.spawn(PrepareForLaunch(main_function(plan)), args=(), nprocs=plan.num_processes)

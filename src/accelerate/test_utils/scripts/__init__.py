@@ -1,0 +1,1 @@
+"""The scripts of `accelerate test`; each also runs alone, with `accelerate launch`."""
