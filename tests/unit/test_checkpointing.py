@@ -1,11 +1,13 @@
 """The order of a save and a load, what each of them covers, and what they say when something is missing."""
 
 import copy
+import gc
 import inspect
 import logging
 import os
 import random
 import warnings
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -480,6 +482,28 @@ def test_where_tensors_are_read_to(tmp_path, monkeypatch, size, map_location, ex
     with pytest.warns(UserWarning, match="Not restored"):
         rank.load(tmp_path, registry, map_location=map_location)
     assert seen == [torch.device(expected)]
+
+
+@pytest.mark.parametrize("hooked", [True, False])
+def test_the_old_state_of_an_optimizer_goes_before_the_new_one_comes(tmp_path, monkeypatch, hooked):
+    Rank().save(tmp_path, trained(num_models=1))
+    other = trained(1, num_models=1)
+    old = weakref.ref(next(iter(other.optimizers[0].state.values()))["exp_avg"])
+    if hooked:  # it may want to look at the state that is replaced
+        other.optimizers[0].register_load_state_dict_pre_hook(lambda optimizer, state: None)
+    alive = []
+    load = files.load
+
+    def observed(path, *args, **kwargs):
+        if path.name == "optimizer.bin":
+            gc.collect()
+            alive.append(old() is not None)
+        return load(path, *args, **kwargs)
+
+    monkeypatch.setattr(files, "load", observed)
+    Rank().load(tmp_path, other)
+    assert alive == [hooked]
+    assert equal(states(other), states(trained(num_models=1)))
 
 
 def test_keyword_arguments_reach_load_state_dict(tmp_path):

@@ -160,6 +160,9 @@ def load_objects(
         load_model(model, source.folder, index, location, **model_kwargs)
         source.used |= {naming.weights(index, safe_serialization=safe) for safe in (True, False)}
     kwargs = {"map_location": location, **load_kwargs}
+    if source.manifest is not None:  # and its files are whole
+        for optimizer in registry.optimizers:
+            _make_room(optimizer)
     for name, objects in (
         (naming.optimizer, enumerate(registry.optimizers)),
         (naming.scheduler, enumerate(registry.schedulers)),
@@ -169,6 +172,16 @@ def load_objects(
             obj.load_state_dict(files.load(source.take(name(index)), **kwargs))
     if registry.scaler is not None:
         registry.scaler.load_state_dict(files.load(source.take(naming.scaler()), **kwargs))
+
+
+def _make_room(optimizer: Any) -> None:
+    """Let go of the state of an optimizer before another one is read, so that both are never in memory."""
+    inner = getattr(optimizer, "optimizer", optimizer)
+    if not isinstance(inner, torch.optim.Optimizer):
+        return
+    replaces = type(inner).load_state_dict is torch.optim.Optimizer.load_state_dict
+    if replaces and not inner._optimizer_load_state_dict_pre_hooks:
+        inner.state.clear()
 
 
 def load_custom_object(obj: Any, source: Source, index: int, *, weights_only: bool) -> None:
