@@ -6,6 +6,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from accelerate.accelerator import Accelerator
 from accelerate.errors import CheckpointError
@@ -134,6 +135,39 @@ def test_a_window_that_is_given_up_leaves_no_gradients(rank_pool, tmp_path):
     for gradients, step in rank_pool.run(open_window_elsewhere, str(tmp_path / "folder"), num_ranks=2):
         assert step == 0
         assert not any(gradient is not None for gradient in gradients)
+
+
+def epochs(folder, stop_at=None):
+    """Train over a shuffled loader, from the checkpoint if there is one; stop in the middle of a window."""
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=WINDOW)
+    torch.manual_seed(5 if stop_at else 6)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    data = torch.randn(70, 3, generator=torch.Generator().manual_seed(0))
+    loader = DataLoader(data, batch_size=3, shuffle=True)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    torch.manual_seed(7 + accelerator.process_index if stop_at else 100)
+    if not stop_at:
+        accelerator.load_state(folder)
+    for epoch in range(loader.iteration, 3):
+        for index, batch in enumerate(loader):
+            with accelerator.accumulate(model):
+                accelerator.backward(model(batch).square().mean())
+                optimizer.step()
+                optimizer.zero_grad()
+            if (epoch, index) == stop_at:
+                assert not accelerator.sync_gradients
+                accelerator.save_state(folder)
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_an_epoch_and_a_window_go_on_together(rank_pool, tmp_path, num_ranks):
+    folder = str(tmp_path / "folder")
+    never_stopped = rank_pool.run(epochs, folder, (1, 5), num_ranks=num_ranks)
+    resumed = rank_pool.run(epochs, folder, num_ranks=num_ranks)
+    for expected, found in zip(never_stopped, resumed, strict=True):
+        assert all(torch.equal(*pair) for pair in zip(expected, found, strict=True))
 
 
 # ---- ranks that fail, and machines with folders of their own
