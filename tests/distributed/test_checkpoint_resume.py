@@ -328,6 +328,36 @@ def save_on_machines_that_share(folder):
     return sorted(os.listdir(folder))
 
 
+def save_on_machines_unsaid(folder):
+    from accelerate.checkpoint import save
+
+    rank = os.environ["RANK"]
+    os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    os.chdir(f"{folder}/{rank}")
+    save.PATIENCE = 2
+    accelerator = Accelerator(cpu=True)
+    with_model(accelerator)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        accelerator.save_state("run")
+    accelerator.load_state("run")
+    os.chdir("/")
+    return [str(warning.message) for warning in caught], sorted(os.listdir(f"{folder}/{rank}/run"))
+
+
+def test_machines_with_folders_of_their_own_are_noticed(rank_pool, tmp_path):
+    for rank in range(2):
+        (tmp_path / str(rank)).mkdir()
+    outcomes = rank_pool.run(save_on_machines_unsaid, str(tmp_path), num_ranks=2)
+    (warned, first), (silent, second) = outcomes
+    assert len(warned) == 1
+    assert "run is not shared by all machines: each writes a checkpoint of its own" in warned[0]
+    assert silent == []
+    names = ["accelerate_manifest.json", "model.safetensors", "optimizer.bin"]
+    assert first == [*names, "random_states_0.pkl"]
+    assert second == [*names, "random_states_1.pkl"]
+
+
 def test_machines_that_share_a_folder_write_it_once(rank_pool, tmp_path):
     names = ["accelerate_manifest.json", "model.safetensors", "optimizer.bin"]
     names += ["random_states_0.pkl", "random_states_1.pkl"]

@@ -263,11 +263,11 @@ def test_each_rank_writes_its_part(tmp_path, rank, local_rank, on_each_node, wri
     folder = tmp_path / "folder"
     staging = place_of(folder).staging
     if not writes:
-        staging.mkdir()  # as the process that writes does
+        (staging / ".probe").mkdir(parents=True)  # as the process that writes does
     member.save(folder, registry)
     own = f"random_states_{rank}.pkl"
     all_files = ["custom_checkpoint_0.pkl", "model.safetensors", "optimizer.bin", own, "scheduler.bin"]
-    assert names_in(folder if writes else staging) == (all_files if writes else [own])
+    assert names_in(folder if writes else staging) == (all_files if writes else [".probe", own])
     assert folder.exists() == writes
 
 
@@ -559,3 +559,112 @@ def test_nothing_is_warned_about_in_an_ordinary_round_trip(tmp_path, caplog):
         Rank().save(tmp_path, registry)
         Rank().load(tmp_path, registry)
     assert not caplog.records
+
+
+# ---- what is not restored, and how numbering goes on
+
+
+def automatic(tmp_path, **kwargs):
+    return Rank(ProjectConfiguration(project_dir=str(tmp_path), automatic_checkpoint_naming=True, **kwargs))
+
+
+def test_numbering_goes_on_after_a_damaged_checkpoint(tmp_path):
+    rank = automatic(tmp_path)
+    for number in range(3):
+        rank.save(None, trained(num_models=1, custom_objects=[Counter(number)]))
+    (tmp_path / "checkpoints" / "checkpoint_2" / "optimizer.bin").write_bytes(b"")
+    resumed = automatic(tmp_path, total_limit=2)
+    registry = trained(1, num_models=1, custom_objects=[Counter()])
+    with pytest.warns(
+        UserWarning, match=r"Passed over, since they are not whole: .*checkpoint_2/optimizer\.bin"
+    ):
+        resumed.load(None, registry)
+    assert registry.custom_objects[0].value == 1
+    assert resumed.save(None, registry).name == "checkpoint_3"
+    (tmp_path / "checkpoints" / "checkpoint_3" / "optimizer.bin").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="Nothing was loaded"):
+        automatic(tmp_path).load("latest", registry, strict=True)
+
+
+def test_numbering_goes_on_after_a_checkpoint_that_was_named(tmp_path):
+    rank = automatic(tmp_path)
+    folders = [rank.save(None, trained()) for _ in range(3)]
+    resumed = automatic(tmp_path)
+    resumed.load(folders[0], trained(1))
+    assert resumed.save(None, trained()).name == "checkpoint_3"
+
+
+def test_what_the_checkpoint_holds_besides_is_named(tmp_path):
+    registry = trained(custom_objects=[Counter()], scaler=torch.amp.GradScaler("cpu"))
+    Rank().save(tmp_path, registry)
+    fewer = Registry(models=registry.models, custom_objects=[Counter()])
+    names = (
+        r"Not restored .*: optimizer\.bin, optimizer_1\.bin, scaler\.pt, scheduler\.bin, scheduler_1\.bin\."
+    )
+    with pytest.warns(UserWarning, match=names):
+        Rank().load(tmp_path, fewer)
+    with pytest.raises(CheckpointError, match=names):
+        Rank().load(tmp_path, fewer, strict=True)
+
+
+def test_a_file_that_was_taken_out_and_is_not_needed_is_named(tmp_path):
+    registry = trained(num_models=1)
+    Rank().save(tmp_path, registry)
+    (tmp_path / "optimizer.bin").unlink()
+    with pytest.warns(UserWarning, match=r"Not restored .*: optimizer\.bin\. Somebody has removed them"):
+        Rank().load(tmp_path, Registry(models=registry.models, schedulers=registry.schedulers))
+
+
+def test_what_is_the_users_is_not_called_unrestored(tmp_path):
+    (tmp_path / "model_9.safetensors.bak").touch()
+    registry = trained()
+    Rank().save(tmp_path, registry)
+    (tmp_path / "optimizer_7.bin").touch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Rank().load(tmp_path, trained(1))
+
+
+def test_a_gradient_that_cannot_be_stored_makes_a_save_inside_a_window_refuse(tmp_path):
+    model = nn.Embedding(3, 2, sparse=True)
+    model(torch.tensor([1])).sum().backward()
+    registry = Registry(models=[model], open_window=True)
+    with pytest.raises(CheckpointError, match=r"gradient of models\.0\.weight is torch\.sparse_coo"):
+        Rank().save(tmp_path / "folder", registry)
+    assert not list(tmp_path.iterdir())
+    Rank().save(tmp_path / "folder", Registry(models=[model]))
+
+
+def test_gradients_of_parameters_outside_of_models_are_saved_too(tmp_path):
+    parameter = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    parameter.grad = torch.arange(3.0)
+    Rank().save(tmp_path, Registry(optimizers=[optimizer], open_window=True))
+    parameter.grad = None
+    loaded = Rank().load(tmp_path, Registry(optimizers=[optimizer]))
+    assert loaded["open_window"]
+    assert torch.equal(parameter.grad, torch.arange(3.0))
+
+
+def test_keyword_arguments_reach_the_strategy(tmp_path):
+    class Asks(Strategy):
+        def save(self, models, optimizers, folder, **kwargs):
+            (folder / "asked").write_text(repr(kwargs))
+            return Owned()
+
+    Rank(strategy=Asks).save(tmp_path, trained(), exclude_frozen_parameters=True)
+    assert (tmp_path / "asked").read_text() == "{'exclude_frozen_parameters': True}"
+
+
+def test_a_failed_save_leaves_nothing_and_does_not_count(tmp_path):
+    class Fails(Counter):
+        def state_dict(self):
+            raise KeyError("no state")
+
+    rank = automatic(tmp_path, total_limit=1)
+    rank.save(None, trained())
+    with pytest.raises(KeyError, match="no state"):
+        rank.save(None, trained(custom_objects=[Fails()]))
+    assert names_in(tmp_path) == ["checkpoints"]
+    assert names_in(tmp_path / "checkpoints") == ["checkpoint_0"]
+    assert rank.project.iteration == 1

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from accelerate.errors import CheckpointError
+from accelerate.errors import AccelerateError, CheckpointError
+from accelerate.runtime import collectives
 from accelerate.runtime.current import Current
 from accelerate.runtime.rank_group import RankGroup
 from accelerate.runtime.world import World
@@ -80,7 +81,10 @@ class Ranks:
         except Exception as error:
             problem = error
         told = None if problem is None else (type(problem).__name__, str(problem))
-        replies = self.exchange((told, step.value))
+        try:
+            replies = self.exchange((told, step.value))
+        except AccelerateError as error:  # a rank is gone
+            raise error from problem or error.__cause__
         failures = {rank: failure for rank, (failure, _) in enumerate(replies) if failure is not None}
         kinds = {name for name, _ in failures.values()}
         if problem is not None and len(failures) == self.size and len(kinds) == 1:
@@ -108,14 +112,17 @@ class ConnectedRanks(Ranks):
 
     def _group(self) -> RankGroup:
         world = dist.group.WORLD
-        if self._run.backend == "gloo" or not dist.is_gloo_available():
-            return self._ranks(self._run.device, None)
+        if world is None or self._run.backend == "gloo" or not dist.is_gloo_available():
+            return collectives.current_ranks()  # or its error, where the group was ended
         if world not in _groups:
             _groups[world] = dist.new_group(backend="gloo")
-        return self._ranks(torch.device("cpu"), _groups[world])
-
-    def _ranks(self, device: torch.device, group: Any) -> RankGroup:
-        return RankGroup(size=self.size, rank=self.rank, device=device, group=group, debug=self._run.debug)
+        return RankGroup(
+            size=self.size,
+            rank=self.rank,
+            device=torch.device("cpu"),
+            group=_groups[world],
+            debug=self._run.debug,
+        )
 
 
 def _failure(failures: dict[int, tuple[str, str]], doing: str, otherwise: str) -> CheckpointError:

@@ -11,11 +11,11 @@ gives it the name of the target:
 - no target, or an empty one: the staging folder is renamed;
 - another checkpoint there: what is not of that checkpoint (the user's own files) is carried over by hard
   link, then both folders change names at once, then the old one is removed;
-- where that cannot be (no exchange, no hard links, a target that is a mount point or the working directory):
-  the staging folder is renamed to `.<name>.publish` (inside such a target: `.accelerate.publish`). That name
-  is the *journal*: it says that the new checkpoint is committed. Its files are moved into the target one by
-  one, what only the old manifest names is removed, the manifest is moved last. Whoever comes next, to load
-  or to save, goes on with a journal that it finds.
+- where that cannot be (no exchange, no hard links, a target that is a mount point or the working directory,
+  or full of the user's files): the staging folder is renamed to `.<name>.publish` (inside such a target:
+  `.accelerate.publish`). That name is the *journal*: it says that the new checkpoint is committed. Its files
+  are moved into the target one by one, what only the old manifest names is removed, the manifest is moved
+  last. Whoever comes next, to load or to save, goes on with a journal that it finds.
 No file is changed in place, since somebody may have mapped it.
 """
 
@@ -34,6 +34,7 @@ from accelerate.errors import CheckpointError
 
 __all__ = ["Place", "Staging", "is_pinned", "new_generation", "place_of", "recover"]
 
+MANY = 1000  # files of the user's in a folder from which on they are left where they are
 _INNER_STAGING, _INNER_JOURNAL = _INNER = (".accelerate.staging", ".accelerate.publish")
 
 
@@ -215,12 +216,17 @@ def _carry_over(old: Path, new: Path) -> list[Path] | None:
         What was made in `new`, in that order; None where it cannot be done, and nothing is left of it.
     """
     own, made = own_files(old), []
+    mine = [name for name in manifest.files_in(old, without=_INNER) if name not in own]
+    if len(mine) > MANY:
+        return None
     try:
-        for name in manifest.files_in(old, without=_INNER):
-            if name not in own and not os.path.lexists(new / name):
+        for name in mine:
+            if not os.path.lexists(new / name):
                 made += _make_inner_folders(old, new, name)
                 made.append(new / name)
                 _double(old / name, new / name)
+        for name in manifest.empty_folders_in(old, without=_INNER):
+            made += _make_inner_folders(old, new, f"{name}/file")
     except OSError as error:
         if error.errno not in disk.NO_LINK:
             raise
@@ -243,7 +249,7 @@ def _make_inner_folders(old: Path, new: Path, name: str) -> list[Path]:
     """Make the folders that a carried file lies in, and return them."""
     made = []
     for inside in reversed(Path(name).parents[:-1]):
-        if not (new / inside).exists():
+        if not os.path.lexists(new / inside):
             made.append(new / inside)
             disk.make_folder(new / inside)
             disk.change_mode(new / inside, stat.S_IMODE((old / inside).stat().st_mode))
@@ -272,7 +278,8 @@ def _bring_latecomers(*, old: Path, new: Path) -> None:
     """Move what the user has put into the old folder while it was being replaced."""
     own = own_files(old)
     for name in manifest.files_in(old):
-        if name not in own and not os.path.lexists(new / name) and (new / name).parent.is_dir():
+        if name not in own and not os.path.lexists(new / name):
+            _make_inner_folders(old, new, name)
             disk.rename(old / name, new / name)
 
 

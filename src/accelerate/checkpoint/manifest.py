@@ -20,7 +20,7 @@ from accelerate.checkpoint import disk
 from accelerate.checkpoint.disk import Stamp
 from accelerate.errors import CheckpointError
 
-__all__ = ["MANIFEST", "Manifest", "files_in", "problems", "read", "share", "versions"]
+__all__ = ["MANIFEST", "Manifest", "empty_folders_in", "files_in", "problems", "read", "share", "versions"]
 
 MANIFEST = "accelerate_manifest.json"
 FORMAT = 1
@@ -181,6 +181,16 @@ def files_in(folder: Path, *, without: Iterable[str] = ()) -> list[str]:
         links = [name for name in folders if (Path(place) / name).is_symlink()]
         found += [(inside / name).as_posix() for name in (*files, *links)]
     return sorted(found)
+
+
+def empty_folders_in(folder: Path, *, without: Iterable[str] = ()) -> list[str]:
+    """Return the folders in a folder that hold nothing; `without` as for `files_in`."""
+    found = [
+        Path(place).relative_to(folder)
+        for place, folders, files in os.walk(folder)
+        if not folders and not files and Path(place) != folder
+    ]
+    return sorted(name.as_posix() for name in found if name.parts[0] not in set(without))
 
 
 def versions() -> dict[str, str]:

@@ -4,6 +4,8 @@ The order: enter, `writing`, `commit`, leave, `rotate`. Whatever fails on a rank
 is an error on all, and nothing has changed but for the staging folder, which is removed.
 """
 
+import os
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,6 +20,8 @@ from accelerate.options.project import ProjectConfiguration
 
 __all__ = ["Save"]
 
+PATIENCE = 5  # seconds until a machine is sure that it does not see what another one has made
+_PROBE = ".probe"
 _UNTOUCHED = "Nothing was published: earlier checkpoints are as they were."
 
 
@@ -48,9 +52,10 @@ class Save:
         self.leads = ranks.leads(self._several_folders)
 
     def __enter__(self) -> "Save":
-        if self._several_folders:
+        if self._ranks.size > self._ranks.local_size:
             self._several_folders = not self._is_shared()
             self.leads = self._ranks.leads(self._several_folders)
+            self._warn_of_several_folders()
         with self._ranks.step("while making the staging folder", _UNTOUCHED) as step:
             if self.leads:
                 self._staging.begin()
@@ -73,11 +78,32 @@ class Save:
         with self._ranks.step("while making the staging folder", _UNTOUCHED) as step:
             if self._ranks.rank == 0:
                 self._staging.begin()
-                disk.make_folder(self.folder / f".{self._ranks.size}.probe")
+                disk.make_folder(self.folder / _PROBE)
         with self._ranks.step("while looking for the staging folder", _UNTOUCHED) as step:
-            probes = (self.folder / f".{self._ranks.size}.probe",)
-            step.value = self._ranks.rank == 0 or any(probe.is_dir() for probe in probes)
+            step.value = self._ranks.rank == 0 or self._sees(self.folder / _PROBE)
         return all(step.answers)
+
+    def _sees(self, path: Path) -> bool:
+        """Return whether a folder that rank 0 has just made is seen on this machine."""
+        # A network file system may remember that a name was not there. Who says that machines have folders
+        # of their own expects a no.
+        tries = 1 if self._project.save_on_each_node else PATIENCE
+        for _ in range(tries - 1):
+            if path.is_dir():
+                return True
+            time.sleep(1)
+            for folder in (path.parent.parent, path.parent):
+                if folder.is_dir():
+                    os.listdir(folder)  # has its names fetched anew
+        return path.is_dir()
+
+    def _warn_of_several_folders(self) -> None:
+        if self._several_folders and not self._project.save_on_each_node and self._ranks.rank == 0:
+            warnings.warn(
+                f"{self._target} is not shared by all machines: each writes a checkpoint of its own, as with "
+                "ProjectConfiguration(save_on_each_node=True). Say so, or name a folder that they share.",
+                stacklevel=5,
+            )
 
     def writing(self) -> AbstractContextManager[Step]:
         """Return the step in which every rank writes; its value is what `write_plan` returned."""

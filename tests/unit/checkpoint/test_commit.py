@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from accelerate.checkpoint import disk, manifest
+from accelerate.checkpoint import commit, disk, manifest
 from accelerate.checkpoint.commit import (
     Place,
     Staging,
@@ -151,11 +151,36 @@ def test_what_comes_while_the_folder_is_replaced_is_not_lost(tmp_path):
 
     def observe(operation, *paths):
         if operation == "exchange":
-            (target / "latecomer").write_text("mine")
+            (target / "late").mkdir()
+            (target / "late" / "comer").write_text("mine")
 
     with disk.observed(observe):
         publish(target, a="new")
-    assert texts(target) == {"a": "new", "latecomer": "mine"}
+    assert texts(target) == {"a": "new", "late/comer": "mine"}
+
+
+def test_an_empty_folder_of_the_user_stays(tmp_path, place_for):
+    target = tmp_path / "target"
+    publish(target, a="old", inner__b="old")
+    (target / "logs" / "deep").mkdir(parents=True)
+    publish(target, place_for(target), a="new")
+    assert (target / "logs" / "deep").is_dir()
+    assert not (target / "inner").exists()
+
+
+def test_a_folder_full_of_the_users_files_is_left_where_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(commit, "MANY", 3)
+    target = tmp_path / "target"
+    publish(target, a="old")
+    for number in range(4):
+        (target / f"mine{number}").write_text("mine")
+    inode = target.stat().st_ino
+    publish(target, a="new")
+    assert target.stat().st_ino == inode
+    assert texts(target) == {"a": "new", **{f"mine{number}": "mine" for number in range(4)}}
+    (target / "mine0").unlink()
+    publish(target, a="newer")
+    assert target.stat().st_ino != inode
 
 
 def test_a_link_to_the_folder_stays_one(tmp_path):
