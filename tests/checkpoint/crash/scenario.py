@@ -6,6 +6,7 @@ one that never stopped.
 
 import hashlib
 import os
+import shutil
 import tempfile
 import warnings
 from pathlib import Path
@@ -134,3 +135,25 @@ def resume_and_save(folder: str, kind: str, until: int, report: Any) -> str:
     digest = run.train(until)
     run.save()
     return digest
+
+
+def fill_the_disk(folder: str, report: Any) -> str:
+    """Save until the disk is full, keeping all; then go on from the newest, in the space of an old one."""
+    warnings.filterwarnings("always", ".*could not be removed")
+    run = Run(folder, "numbered")
+    run.accelerator.project_configuration.total_limit = None
+    while True:
+        digest = run.train(run.progress.steps + 1)
+        try:
+            run.save()
+        except OSError as error:
+            report({"full": run.progress.steps, "error": str(error)})
+            break
+        report({"committed": run.progress.steps})
+    step = run.resume()
+    report({"resumed": step})
+    shutil.rmtree(run.target.parent / "checkpoints" / "checkpoint_0")
+    same = run.train(step + 1) == digest
+    run.save()
+    report({"saved": sorted(path.name for path in run.target.parent.iterdir())})
+    return str(same)

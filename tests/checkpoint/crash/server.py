@@ -24,12 +24,17 @@ PATIENCE = 10.0  # seconds for the other ranks to end by themselves once one has
 class Server:
     """A process that forks others. It has no threads, and has imported all that they need."""
 
-    def __init__(self) -> None:
+    def __init__(self, *prefix: str) -> None:
+        """Start the process.
+
+        Args:
+            prefix: a command that runs the one behind it.
+        """
         variables = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
         variables["OMP_NUM_THREADS"] = "1"
         variables["PYTHONPATH"] = os.pathsep.join([*sys.path, str(ROOT)])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.checkpoint.crash.server"],
+            [*prefix, sys.executable, "-m", "tests.checkpoint.crash.server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -10,6 +10,7 @@ import errno
 import os
 import random
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -157,3 +158,34 @@ def test_killed_at_random_times(server, folder, num_ranks):
     for _ in range(NUM_RANDOM // (2 if FULL else 1)):
         stopped, outcomes = sweep.stop(after=chance.uniform(0.2, 1.0) * took)
         sweep.check(stopped, outcomes)
+
+
+def test_a_disk_that_is_really_full(tmp_path):
+    mounted = [
+        "unshare",
+        "-rm",
+        "sh",
+        "-c",
+        'mount -t tmpfs -o size=300k none "$0" && exec "$@"',
+        str(tmp_path),
+    ]
+    try:
+        possible = (
+            subprocess.run([*mounted, "true"], capture_output=True, timeout=30, check=False).returncode == 0
+        )
+    except FileNotFoundError:
+        possible = False
+    if not possible:
+        pytest.skip("nothing can be mounted here")
+    server = Server(*mounted)
+    try:
+        (outcome,) = server.run("fill_the_disk", str(tmp_path))
+    finally:
+        server.close()
+    assert outcome["status"] == 0, outcome["traceback"]
+    *committed, full, resumed, saved = outcome["reports"]
+    assert len(committed) > 3
+    assert "No space left on device" in full["error"]
+    assert resumed["resumed"] == committed[-1]["committed"] == full["full"] - 1
+    assert saved["saved"] == ["checkpoints"]
+    assert outcome["value"] == "True"
