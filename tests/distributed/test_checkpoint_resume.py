@@ -5,14 +5,17 @@ import warnings
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader
 
 from accelerate.accelerator import Accelerator
+from accelerate.checkpoint import agreement
 from accelerate.errors import CheckpointError
 from accelerate.options.data import DataLoaderConfiguration
 from accelerate.options.handlers import DistributedDataParallelKwargs
 from accelerate.options.project import ProjectConfiguration
+from accelerate.runtime.current import current
 from accelerate.state import GradientState
 
 WINDOW = 4  # micro-batches
@@ -364,3 +367,22 @@ def test_machines_that_share_a_folder_write_it_once(rank_pool, tmp_path):
     folder = str(tmp_path / "folder")
     assert rank_pool.run(save_on_machines_that_share, folder, num_ranks=2) == [names] * 2
     assert os.listdir(tmp_path) == ["folder"]
+
+
+def save_beside_another_backend(folder):
+    """Save as if the group of the run were one that gloo's connections are not part of."""
+    accelerator = Accelerator(cpu=True)
+    with_model(accelerator)
+    current.backend = "another"
+    for _ in range(2):
+        accelerator.save_state(folder)
+    accelerator.load_state(folder)
+    own = agreement._groups[dist.group.WORLD]
+    current.backend = "gloo"
+    return dist.get_process_group_ranks(own), own is not dist.group.WORLD
+
+
+def test_ranks_agree_over_a_group_of_their_own_beside_another_backend(rank_pool, tmp_path):
+    folder = str(tmp_path / "folder")
+    for _ in range(2):  # the second run has a group of its own, too
+        assert rank_pool.run(save_beside_another_backend, folder, num_ranks=2) == [([0, 1], True)] * 2

@@ -5,6 +5,7 @@ with a manifest whose files are all as it says is whole. A folder without one is
 by another version, and nothing tells whether it is whole.
 """
 
+import functools
 import json
 import os
 import platform
@@ -193,7 +194,8 @@ def empty_folders_in(folder: Path, *, without: Iterable[str] = ()) -> list[str]:
     return sorted(name.as_posix() for name in found if name.parts[0] not in set(without))
 
 
-def versions() -> dict[str, str]:
+@functools.cache  # looking into the metadata of packages takes longer than a small save
+def versions() -> Mapping[str, str]:
     """Return the versions of what writes a checkpoint."""
     found = {"python": platform.python_version()}
     for name in ("accelerate", "torch", "numpy", "safetensors"):
