@@ -11,11 +11,12 @@ gives it the name of the target:
 - no target, or an empty one: the staging folder is renamed;
 - another checkpoint there: what is not of that checkpoint (the user's own files) is carried over by hard
   link, then both folders change names at once, then the old one is removed;
-- where that cannot be (no exchange, no hard links, a target that is a mount point or the working directory,
-  or full of the user's files): the staging folder is renamed to `.<name>.publish` (inside such a target:
-  `.accelerate.publish`). That name is the *journal*: it says that the new checkpoint is committed. Its files
-  are moved into the target one by one, what only the old manifest names is removed, the manifest is moved
-  last. Whoever comes next, to load or to save, goes on with a journal that it finds.
+- where that cannot be (no exchange, no hard links, or the target is full of the user's files): the staging
+  folder is renamed to `.<name>.publish`. That name is the *journal*: it says that the new checkpoint is
+  committed. Its files are moved into the target one by one, what only the old manifest names is removed, the
+  manifest is moved last. Whoever comes next, to load or to save, goes on with a journal that it finds.
+A *pinned* target (a mount point, the working directory, or in a folder that may not be written to) has both
+inside, `.accelerate.staging` and `.accelerate.publish`.
 No file is changed in place, since somebody may have mapped it.
 """
 
@@ -78,7 +79,7 @@ def _journal_beside(target: Path) -> Path:
 
 
 def is_pinned(folder: Path) -> bool:
-    """Return whether a folder has to stay itself: a mount point, or what this process works in."""
+    """Return whether a folder has to stay itself; see [Note: commit]."""
     target = Path(os.path.realpath(folder))
     if not target.is_dir():
         return False
@@ -86,7 +87,8 @@ def is_pinned(folder: Path) -> bool:
         here = Path.cwd()
     except FileNotFoundError:  # somebody has removed it
         here = Path(os.sep)
-    return os.path.ismount(target) or target == here or target in here.parents
+    alone = os.path.ismount(target) or not os.access(target.parent, os.W_OK | os.X_OK)
+    return alone or target == here or target in here.parents
 
 
 def new_generation() -> str:

@@ -207,6 +207,14 @@ def test_the_working_directory_and_mount_points_have_to_stay(tmp_path, monkeypat
         assert place_of(path).staging.parent == path
 
 
+def test_a_folder_in_one_that_may_not_be_written_to_has_to_stay(tmp_path, monkeypatch):
+    (tmp_path / "target").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+    assert is_pinned(tmp_path / "target")
+    publish(tmp_path / "target", a="1")
+    assert texts(tmp_path / "target") == {"a": "1"}
+
+
 def test_a_removed_working_directory_is_no_obstacle(tmp_path, monkeypatch):
     (tmp_path / "gone").mkdir()
     (tmp_path / "target").mkdir()
