@@ -3,6 +3,7 @@
 #   make demo    train the example on 2 CPU processes
 #   make test    everything that must pass: lint, types and all tests
 #   make check   lint, types and the architecture tests: seconds, no distributed run
+#   make crash-sweep   stop saves of checkpoints at every call and 200 random times: minutes
 #   make test-core test-data test-checkpoint test-launch    the tests of one subject
 #   make golden  write the kept plans of launches anew, to be reviewed
 #   make format  let ruff rewrite the layout
@@ -22,7 +23,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 # The subjects. What none of them names belongs to the core, so that together they are all tests.
 DATA := $(wildcard tests/unit/data tests/*/test_data*.py)
-CHECKPOINT := $(wildcard tests/unit/checkpoint tests/*/test_checkpoint*.py)
+CHECKPOINT := $(wildcard tests/checkpoint tests/unit/checkpoint tests/*/test_checkpoint*.py)
 LAUNCH := $(wildcard tests/unit/launching tests/unit/commands tests/*/test_launch*.py)
 
 # Each recorder tests/reference/record_NAME.py writes data/NAME.json; a checkpoint is a folder.
@@ -30,7 +31,7 @@ REFERENCE_PYTHON ?= $(ACCELERATE_REFERENCE_PYTHON)
 RECORDED := tests/reference/data
 RECORDINGS := $(patsubst tests/reference/record_%.py,%,$(wildcard tests/reference/record_*.py))
 
-.PHONY: demo test check lint format golden differences reference clean test-core test-data test-checkpoint test-launch
+.PHONY: demo test check lint format crash-sweep golden differences reference clean test-core test-data test-checkpoint test-launch
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo
@@ -60,6 +61,9 @@ test-data: $(VENV)/.installed-test
 
 test-checkpoint: $(VENV)/.installed-test
 	$(PYTEST) $(or $(CHECKPOINT),$(error no tests about checkpoints))
+
+crash-sweep: $(VENV)/.installed-test
+	CRASH_SWEEP=full $(PYTEST) --timeout 1800 tests/checkpoint/crash
 
 test-launch: $(VENV)/.installed-test
 	$(PYTEST) $(or $(LAUNCH),$(error no tests about launching))

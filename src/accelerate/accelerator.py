@@ -896,10 +896,11 @@ class Accelerator(Preparing, ProcessHelpers):
         safe_serialization: bool = True,
         **save_model_func_kwargs: Any,
     ) -> Path:
-        """Write all that training needs to go on; every rank calls it.
+        """Write all that training needs to go on, whole or not at all; every rank calls it.
 
-        Covers every prepared model, optimizer and scheduler, the scaler, random states of every rank, this
-        Accelerator's counter and what was registered for checkpointing.
+        Covers every prepared model, optimizer, scheduler and loader, the scaler, random states of every rank,
+        this Accelerator's counter, gradients of a window that is open, and what was registered for
+        checkpointing.
 
         Args:
             output_dir: the folder, made if need be; ignored under automatic naming.
@@ -912,6 +913,8 @@ class Accelerator(Preparing, ProcessHelpers):
         Raises:
             TypeError: no `output_dir`, and automatic naming is off.
             ConfigurationError: the folder that automatic naming comes to exists.
+            CheckpointError: with several ranks, one has failed; all raise it, and it names rank and cause.
+            OSError: in one process, a file cannot be written.
         """
         return checkpointing.save_state(
             output_dir,
@@ -919,9 +922,10 @@ class Accelerator(Preparing, ProcessHelpers):
             run=current,
             strategy=self._strategy,
             project=self.project_configuration,
-            wait_for_everyone=self.wait_for_everyone,
+            ranks=checkpointing.Ranks.of(current),
             hooks=self._save_model_state_pre_hook.values(),
             safe_serialization=safe_serialization,
+            **save_model_func_kwargs,
         )
 
     def load_state(
@@ -933,13 +937,15 @@ class Accelerator(Preparing, ProcessHelpers):
         """Bring everything that `save_state` covers into the state of a checkpoint; every rank calls it.
 
         Args:
-            input_dir: the folder; the newest checkpoint of automatic naming when None.
+            input_dir: the folder; the newest whole checkpoint of automatic naming when None or "latest".
             load_kwargs: passed on to `torch.load` for optimizers, schedulers and loaders.
-            load_model_func_kwargs: passed on to each model's `load_state_dict` (`strict`, …).
+            load_model_func_kwargs: passed on to each model's `load_state_dict` (`strict`, …). With
+                `strict=True`, a damaged newer checkpoint and what was not restored are errors, not warnings.
 
         Raises:
             ConfigurationError: no such folder, or none was named.
-            CheckpointError: a file is missing or damaged, or the number of registered objects differs.
+            CheckpointError: a file is missing or damaged, or the number of registered objects differs; or
+                another rank has failed.
         """
         attributes = checkpointing.load_state(
             input_dir,
@@ -947,12 +953,14 @@ class Accelerator(Preparing, ProcessHelpers):
             run=current,
             strategy=self._strategy,
             project=self.project_configuration,
+            ranks=checkpointing.Ranks.of(current),
             hooks=self._load_model_state_pre_hook.values(),
             load_kwargs=load_kwargs,
             **load_model_func_kwargs,
         )
         self.step = attributes.get("step", self.step)
-        self._item_mean.reset()
+        accumulation.sync_gradients = not attributes["open_window"]
+        self._item_mean.load_state_dict(attributes["counted"])
 
     def _registry(self) -> checkpointing.Registry:
         return checkpointing.Registry(
@@ -963,6 +971,8 @@ class Accelerator(Preparing, ProcessHelpers):
             custom_objects=self._custom_objects,
             scaler=self.scaler,
             step=self.step,
+            open_window=not accumulation.sync_gradients,
+            counted=self._item_mean.state_dict(),
         )
 
     # ---- the end -------------------------------------------------------------------------------------------

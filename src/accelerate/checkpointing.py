@@ -1,7 +1,7 @@
 """Save and load the state of a training run, each pair side by side. Called by the facade and by users.
 
 `save_state` and `load_state` hold the order of things; every rank calls them. What a checkpoint consists
-of is decided in checkpoint/plan.py, how a file is written in checkpoint/files.py.
+of is decided in checkpoint/plan.py and restore.py, how it becomes whole at once in checkpoint/commit.py.
 """
 
 import dataclasses
@@ -14,19 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from accelerate.checkpoint import files, folders, naming, rng
-from accelerate.checkpoint.model import load_weights, read_weights, save_model
+from accelerate.checkpoint import files, folders, naming, restore, window
+from accelerate.checkpoint.agreement import Ranks
+from accelerate.checkpoint.choice import choose
+from accelerate.checkpoint.commit import is_pinned
+from accelerate.checkpoint.disk import Stamp
+from accelerate.checkpoint.model import save_model
 from accelerate.checkpoint.plan import (
     Registry,
-    placed_loaders,
     plan_custom_object,
+    plan_gradients,
     plan_objects,
     plan_random_states,
-    stateful_loaders,
     write_plan,
 )
-from accelerate.devices.base import Device
-from accelerate.errors import CheckpointError, MissingCheckpointFileError
+from accelerate.checkpoint.restore import Source
+from accelerate.checkpoint.save import Save
+from accelerate.errors import CheckpointError
 from accelerate.options.project import ProjectConfiguration
 from accelerate.runtime.current import Current, current
 
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from accelerate.strategies.base import Owned, Strategy
 
 __all__ = [
+    "Ranks",
     "Registry",
     "load_accelerator_state",
     "load_custom_state",
@@ -60,14 +65,16 @@ def save_state(
     run: Current,
     strategy: "Strategy",
     project: ProjectConfiguration,
-    wait_for_everyone: Callable[[], None],
+    ranks: Ranks,
     hooks: Iterable[SaveHook] = (),
     safe_serialization: bool = True,
+    **save_model_func_kwargs: Any,
 ) -> Path:
     """Write a checkpoint: all that training needs to go on. Every rank calls it.
 
-    Counts `project.iteration` up. Under automatic naming, checkpoints beyond `project.total_limit` are
-    removed once the new one is written.
+    The checkpoint is there whole, or not at all: it is written beside its folder and takes the name when all
+    of it is on the disk. Counts `project.iteration` up. Under automatic naming, checkpoints beyond
+    `project.total_limit` are removed once the new one is there.
 
     Args:
         output_dir: folder of the checkpoint, made if needed; ignored under automatic naming.
@@ -75,10 +82,11 @@ def save_state(
         run: the current run: who this rank is, and its kind of device.
         strategy: gives full weights, and may write models and optimizers in a way of its own.
         project: folders, automatic naming and limit, and whether each machine gets its own files.
-        wait_for_everyone: barrier over all ranks.
-        hooks: each called as hook(models, weights, folder) before files are written; a hook that empties
-            `weights` writes the models itself.
+        ranks: how the ranks agree.
+        hooks: each called as hook(models, weights, folder) before files are written, with the folder that is
+            written to; a hook that empties `weights` writes the models itself.
         safe_serialization: weights as safetensors, else as pickles.
+        save_model_func_kwargs: for a strategy that writes models itself.
 
     Returns:
         The folder.
@@ -86,27 +94,69 @@ def save_state(
     Raises:
         TypeError: no `output_dir`, and automatic naming is off.
         ConfigurationError: the folder that automatic naming comes to exists, or there is no project folder.
+        CheckpointError: with several ranks, one has failed; all raise it, and it names rank and cause.
         OSError: a file cannot be written.
     """
-    folder = folders.to_write(output_dir, project)
-    wait_for_everyone()  # all have checked before the first makes the folder
-    folder.mkdir(parents=True, exist_ok=True)
+    with ranks.step("while looking where to save", "Nothing was written.") as step:
+        folder = folders.to_write(output_dir, project)
+        step.value = (str(folder), is_pinned(folder))
+    folder = _agreed_folder(step.answers, ranks, project)
+    pinned = any(is_pinned for _, is_pinned in step.answers)
+    with Save(folder, project, ranks, pinned=pinned) as save:
+        with save.writing() as step:
+            step.value = _write(
+                save, registry, run, strategy, tuple(hooks), safe_serialization, save_model_func_kwargs
+            )
+        save.commit(step.answers, step=registry.step)
+    if project.automatic_checkpoint_naming:
+        save.rotate()
+    project.iteration += 1
+    return folder
+
+
+def _agreed_folder(answers: list[Any], ranks: Ranks, project: ProjectConfiguration) -> Path:
+    """Return the folder that rank 0 named, or with a folder on each machine the one of this rank."""
+    named = [name for name, _ in answers]
+    if project.save_on_each_node:
+        return Path(named[ranks.rank])
+    if len(set(named)) > 1 and ranks.rank == 0:
+        warnings.warn(
+            f"save_state: the ranks named different folders ({', '.join(dict.fromkeys(named))}). The "
+            f"checkpoint goes to {named[0]}, the one of rank 0. Name the same on all: times in names differ.",
+            stacklevel=4,
+        )
+    return Path(named[0])
+
+
+def _write(
+    save: Save,
+    registry: Registry,
+    run: Current,
+    strategy: "Strategy",
+    hooks: Iterable[SaveHook],
+    safe_serialization: bool,
+    kwargs: Mapping[str, Any],
+) -> dict[str, Stamp]:
+    """Write what is this rank's to write into the staging folder; return the files that were summed up."""
     models = list(registry.models)
     weights = [strategy.state_dict(model) for model in models]
-    owned = strategy.save(models, registry.optimizers, folder)
-    for hook in tuple(hooks):  # one may remove itself
-        hook(models, weights, str(folder))
+    owned = strategy.save(models, registry.optimizers, save.folder, **kwargs)
+    for hook in hooks:
+        hook(models, weights, str(save.folder))
+    if registry.open_window and owned.models and not owned.gradients:
+        raise CheckpointError(
+            "save_state() inside an accumulation window: the engine that trains the model keeps its "
+            "gradients to itself, so that they would be lost. Save after the optimizer's step, when "
+            "`accelerator.sync_gradients` is true."
+        )
     common = _without_owned(registry, owned)
     plan = plan_objects(common, [] if owned.models else weights, safe_serialization=safe_serialization)
     plan += [plan_custom_object(obj, index) for index, obj in enumerate(registry.custom_objects)]
     plan.append(plan_random_states(registry.step, run.kind, rank=run.world.rank))
-    is_writer = run.world.is_local_main if project.save_on_each_node else run.world.is_main
-    write_plan(plan, folder, is_writer=is_writer)
-    wait_for_everyone()  # the new checkpoint is whole before an old one goes
-    if is_writer and project.automatic_checkpoint_naming:
-        folders.remove_oldest(folder, project.total_limit)
-    project.iteration += 1
-    return folder
+    if not owned.gradients:
+        modules = [strategy.unwrap(model) for model in registry.models]
+        plan += plan_gradients(registry, modules, rank=run.world.rank)
+    return write_plan(plan, save.folder, is_writer=save.leads, new=True)
 
 
 def load_state(
@@ -116,55 +166,116 @@ def load_state(
     run: Current,
     strategy: "Strategy",
     project: ProjectConfiguration,
+    ranks: Ranks,
     hooks: Iterable[LoadHook] = (),
     load_kwargs: Mapping[str, Any] | None = None,
     **load_model_func_kwargs: Any,
 ) -> dict[str, Any]:
     """Bring everything in `registry` into the state that a checkpoint holds. Every rank calls it.
 
-    Folder and file names are checked before anything is changed. Random states come last, so that loading
-    does not use them up. Loading the newest checkpoint of automatic naming sets `project.iteration` to the
-    number after it.
+    Files are compared with the checkpoint's manifest, and names checked, before anything is changed. Random
+    states come last, so that loading does not use them up. What the checkpoint holds and nothing was loaded
+    from is named in a warning. Loading a checkpoint of automatic naming sets `project.iteration` to the
+    number after the highest that is there.
 
     Args:
-        input_dir: the folder; the newest checkpoint of automatic naming when None.
+        input_dir: the folder; the newest whole checkpoint of automatic naming when None or "latest".
         registry: what is loaded into.
         run: the current run: who this rank is, and its device.
         strategy: reads what it has written itself.
         project: folders and automatic naming.
+        ranks: how the ranks agree.
         hooks: each called as hook(models, folder) before files are read; models that it takes out of the
             list are not loaded.
         load_kwargs: passed on to `torch.load` for all but weights and random states.
         load_model_func_kwargs: `map_location` (None, "cpu" or "on_device"); the rest (`strict`, `assign`)
-            goes to each model's `load_state_dict`.
+            goes to each model's `load_state_dict`. `strict=True` also raises where there would be a warning:
+            for damaged checkpoints, and for what was not restored.
 
     Returns:
-        Attributes of the Accelerator to set: `step`, unless no random states were found.
+        Attributes of the Accelerator to set: `step`, unless no random states were found; `open_window`,
+        whether gradients of an accumulation window were restored; and what else was `counted` in it.
 
     Raises:
         ConfigurationError: no such folder, or none was named.
         TypeError: `map_location` is something else.
         MissingCheckpointFileError: the folder lacks a file for something in `registry`.
-        CheckpointError: the number of registered objects differs, or a file is damaged or not safe to read.
+        CheckpointError: the number of registered objects differs, or a file is damaged or not safe to read;
+            or another rank has failed.
     """
-    folder = folders.to_read(input_dir, project)
     several = run.world.size > 1
-    location = _location(load_model_func_kwargs.pop("map_location", None), run.device, on_device=several)
-    _require_custom_objects(folder, len(registry.custom_objects))
+    location = restore.location_of(
+        load_model_func_kwargs.pop("map_location", None), run.device, on_device=several
+    )
+    strict = load_model_func_kwargs.get("strict") is True
+    chosen = choose(input_dir, project, ranks, strict=strict)
+    source = Source(folder=chosen.folder, manifest=chosen.manifest)
+    with ranks.step("while loading", "The objects that were loaded into are in no defined state.") as step:
+        step.value = _load(
+            source, registry, run, strategy, tuple(hooks), location, load_kwargs or {}, load_model_func_kwargs
+        )
+        restore.tell_unused(source, run.world.size, strict=strict)
+    if project.automatic_checkpoint_naming and _is_numbered(chosen.folder, project):
+        project.iteration = folders.following_number(project)
+    return dict(step.value)
+
+
+def _load(
+    source: Source,
+    registry: Registry,
+    run: Current,
+    strategy: "Strategy",
+    hooks: Iterable[LoadHook],
+    location: torch.device,
+    load_kwargs: Mapping[str, Any],
+    model_kwargs: Mapping[str, Any],
+) -> dict[str, Any]:
+    restore.require_custom_objects(source, len(registry.custom_objects))
     models = list(registry.models)
-    for hook in tuple(hooks):  # one may remove itself
-        hook(models, str(folder))
-    owned = strategy.load(models, registry.optimizers, folder)
+    for hook in hooks:
+        hook(models, str(source.folder))
+    owned = strategy.load(models, registry.optimizers, source.folder)
     common = _without_owned(dataclasses.replace(registry, models=models), owned)
-    _require_files(folder, common)
-    _load_objects(folder, common, location, load_kwargs or {}, load_model_func_kwargs)
-    weights_only = (load_kwargs or {}).get("weights_only", True)
+    restore.require_files(source.folder, common)
+    restore.load_objects(source, common, location, load_kwargs, model_kwargs)
+    _note_others(source, len(registry.models), owned)
+    weights_only = load_kwargs.get("weights_only", True)
     for index, obj in enumerate(registry.custom_objects):
-        _load_custom_object(obj, folder, index, weights_only=weights_only)
-    number = naming.checkpoint_number(folder.name)
-    if input_dir is None and number is not None:
-        project.iteration = number + 1
-    return _load_random_states(folder, run.world.rank, run.kind)
+        restore.load_custom_object(obj, source, index, weights_only=weights_only)
+    modules = [strategy.unwrap(model) for model in registry.models]
+    counted = restore.load_gradients(
+        source, modules, registry.optimizers, rank=run.world.rank, world_size=run.world.size
+    )
+    is_open = owned.gradients or counted is not None
+    if registry.open_window and not is_open:
+        window.clear(modules, registry.optimizers)  # of the window that is given up
+    return {
+        "open_window": is_open,
+        "counted": counted or {},
+        **restore.load_random_states(source, run.world.rank, run.kind),
+    }
+
+
+def _note_others(source: Source, num_models: int, owned: "Owned") -> None:
+    """Note what needs no more: models that a hook has loaded, and what the strategy has."""
+    for index in range(num_models):
+        source.used |= {naming.weights(index, safe_serialization=safe) for safe in (True, False)}
+    kinds = {"models": owned.models, "optimizers": owned.optimizers, "schedulers": owned.schedulers}
+    source.used |= {name for name in source.names() if naming.is_kind(name, **kinds)}
+
+
+def _is_numbered(folder: Path, project: ProjectConfiguration) -> bool:
+    return any(os.path.samefile(folder, path) for path in folders.numbered(project).values())
+
+
+def _without_owned(registry: Registry, owned: "Owned") -> Registry:
+    """Return what is left for the common part of a checkpoint."""
+    return dataclasses.replace(
+        registry,
+        models=() if owned.models else registry.models,
+        optimizers=() if owned.optimizers else registry.optimizers,
+        schedulers=() if owned.schedulers else registry.schedulers,
+    )
 
 
 # ---- the common part, with the interface's signatures ------------------------------------------------------
@@ -245,13 +356,14 @@ def load_accelerator_state(
         CheckpointError: a file is damaged or not safe to read.
     """
     run, folder = current.ensure(), Path(input_dir)
-    location = _location(map_location, run.device, on_device=False)
+    location = restore.location_of(map_location, run.device, on_device=False)
     registry = Registry(
         models=models, optimizers=optimizers, schedulers=schedulers, loaders=dataloaders, scaler=scaler
     )
-    _require_files(folder, registry)
-    _load_objects(folder, registry, location, load_kwargs or {}, load_model_func_kwargs)
-    return _load_random_states(folder, process_index, run.kind)
+    restore.require_files(folder, registry)
+    source = Source(folder=folder)
+    restore.load_objects(source, registry, location, load_kwargs or {}, load_model_func_kwargs)
+    return restore.load_random_states(source, process_index, run.kind)
 
 
 def save_custom_state(obj: Any, path: str, index: int = 0, save_on_each_node: bool = False) -> None:
@@ -274,121 +386,4 @@ def load_custom_state(obj: Any, path: str, index: int = 0) -> None:
         UnsafeCheckpointError: the file needs a class that is not known to be safe; allow it with
             `torch.serialization.add_safe_globals`.
     """
-    _load_custom_object(obj, Path(path), index, weights_only=True)
-
-
-# ---- loading, part by part ---------------------------------------------------------------------------------
-
-
-def _without_owned(registry: Registry, owned: "Owned") -> Registry:
-    """Return what is left for the common part of a checkpoint."""
-    return dataclasses.replace(
-        registry,
-        models=() if owned.models else registry.models,
-        optimizers=() if owned.optimizers else registry.optimizers,
-        schedulers=() if owned.schedulers else registry.schedulers,
-    )
-
-
-def _location(map_location: Any, device: torch.device, *, on_device: bool) -> torch.device:
-    if map_location is None:
-        map_location = "on_device" if on_device else "cpu"
-    if map_location not in ("cpu", "on_device"):
-        raise TypeError(
-            f"map_location={map_location!r}: please choose one of `None`, `'cpu'`, or `'on_device'`."
-        )
-    # The CPU has no index here: readers refuse "cpu:0", which is how torch names that of a rank.
-    return torch.device("cpu") if map_location == "cpu" or device.type == "cpu" else device
-
-
-def _required(registry: Registry) -> list[tuple[str, ...]]:
-    """Return the names of the files that loading reads; of names in one tuple, one is enough."""
-    required = [
-        tuple(naming.weights(index, safe_serialization=safe) for safe in (True, False))
-        for index in range(len(registry.models))
-    ]
-    required += [(naming.optimizer(index),) for index in range(len(registry.optimizers))]
-    required += [(naming.scheduler(index),) for index in range(len(registry.schedulers))]
-    # Without torchdata a loader's place is a good addition, which other checkpoints do not have.
-    stateful = [
-        item
-        for item in stateful_loaders(registry.loaders)
-        if getattr(item[1], "use_stateful_dataloader", False)
-    ]
-    required += [(naming.loader(index),) for index, _ in stateful]
-    return required + ([(naming.scaler(),)] if registry.scaler is not None else [])
-
-
-def _require_files(folder: Path, registry: Registry) -> None:
-    found = set(os.listdir(folder)) if folder.is_dir() else set()
-    missing = [" or ".join(names) for names in _required(registry) if not found.intersection(names)]
-    if missing:
-        raise MissingCheckpointFileError(
-            f"{folder} lacks {', '.join(missing)}; it holds {', '.join(sorted(found)) or 'nothing'}. "
-            "Nothing was loaded. Prepare the same models, optimizers, schedulers and loaders as at the save."
-        )
-
-
-def _require_custom_objects(folder: Path, num_registered: int) -> None:
-    names = [name for name in os.listdir(folder) if naming.custom_object_index(name) is not None]
-    if len(names) != num_registered:
-        raise CheckpointError(
-            f"Number of custom checkpoints in folder {folder} does not match the number of registered "
-            f"objects: found {len(names)} ({', '.join(sorted(names)) or 'none'}), registered "
-            f"{num_registered}. Nothing was loaded. Call `register_for_checkpointing` with the objects that "
-            "were registered at the save, in the same order, or move the files away and load them with "
-            "`load_custom_state`."
-        )
-
-
-def _load_objects(
-    folder: Path,
-    registry: Registry,
-    location: torch.device,
-    load_kwargs: Mapping[str, Any],
-    model_kwargs: Mapping[str, Any],
-) -> None:
-    for index, model in enumerate(registry.models):
-        load_weights(model, read_weights(folder, index, location), **model_kwargs)
-    kwargs = {"map_location": location, **load_kwargs}
-    for name, objects in (
-        (naming.optimizer, enumerate(registry.optimizers)),
-        (naming.scheduler, enumerate(registry.schedulers)),
-        (naming.loader, placed_loaders(folder, registry.loaders)),
-    ):
-        for index, obj in objects:
-            obj.load_state_dict(files.load(folder / name(index), **kwargs))
-    if registry.scaler is not None:
-        registry.scaler.load_state_dict(files.load(folder / naming.scaler(), **kwargs))
-
-
-def _load_custom_object(obj: Any, folder: Path, index: int, *, weights_only: bool) -> None:
-    path = folder / naming.custom_object(index)
-    logger.info("Loading the state of %s from %s", type(obj).__name__, path)
-    obj.load_state_dict(files.load(path, map_location="cpu", weights_only=weights_only))
-
-
-def _load_random_states(folder: Path, rank: int, device: Device) -> dict[str, Any]:
-    """Restore this rank's generators; return the step, from another rank's file if this one has none."""
-    own = folder / naming.random_states(rank)
-    try:
-        states = files.load(own, map_location="cpu")
-    except CheckpointError as error:
-        warnings.warn(
-            f"Random states of rank {rank} not restored: {error} The run goes on with other random numbers "
-            "than the one that was saved.",
-            stacklevel=3,
-        )
-        return _step_of_any_rank(folder)
-    rng.restore(states, device, source=str(own))
-    return {rng.STEP: states[rng.STEP]} if rng.STEP in states else {}
-
-
-def _step_of_any_rank(folder: Path) -> dict[str, Any]:
-    for name in sorted(os.listdir(folder)):
-        if naming.random_states_rank(name) is not None:
-            try:
-                return {rng.STEP: files.load(folder / name, map_location="cpu")[rng.STEP]}
-            except (CheckpointError, LookupError, TypeError):
-                continue  # this rank's own file has been warned about; another one may still tell the step
-    return {}
+    restore.load_custom_object(obj, Source(folder=Path(path)), index, weights_only=True)

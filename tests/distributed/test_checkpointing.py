@@ -57,6 +57,7 @@ def test_a_resumed_run_equals_one_that_never_stopped(rank_pool, tmp_path):
         assert rate == resumed_rate
         assert all(torch.equal(*pair) for pair in zip(weights, resumed_weights, strict=True))
     assert sorted(os.listdir(folder)) == [
+        "accelerate_manifest.json",
         "model.safetensors",
         "optimizer.bin",
         "random_states_0.pkl",

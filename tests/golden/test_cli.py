@@ -1,7 +1,8 @@
 """The command line is that of the interface: every flag, default, choice, heading and handler.
 
-`data/cli.json` was walked from the parsers of accelerate 1.15.0. What is ours is in `ADDITIONS`
-(commands/utils.py); what differs or is absent on purpose is in the tables below, which only shrink.
+`data/cli.json` was walked from the parsers of accelerate 1.15.0. What is ours is in `ADDITIONS` and
+`ADDED_COMMANDS` (commands/utils.py); what differs or is absent on purpose is in the tables below, which only
+shrink.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from accelerate.commands import accelerate_cli
-from accelerate.commands.utils import ADDITIONS, CustomArgumentParser
+from accelerate.commands.utils import ADDED_COMMANDS, ADDITIONS, CustomArgumentParser
 
 INTERFACE: Mapping[str, Any] = json.loads(Path(__file__).with_name("data").joinpath("cli.json").read_text())
 
@@ -135,10 +136,11 @@ def normal(fact: Mapping[str, object]) -> dict[str, object]:
     return {**fact, "type": None if fact["type"] == "str" else fact["type"], "default": str(fact["default"])}
 
 
-COMMANDS = sorted(parsers())
+COMMANDS = sorted(name for name in parsers() if name.split()[0] not in ADDED_COMMANDS)
 
 
 def test_the_commands() -> None:
+    assert set(ADDED_COMMANDS) == set(accelerate_cli.COMMANDS) - INTERFACE["commands"].keys()
     assert set(COMMANDS) <= INTERFACE["commands"].keys()
     assert INTERFACE["commands"].keys() - set(COMMANDS) <= LATER.keys()
 

@@ -1,11 +1,13 @@
 """The order of a save and a load, what each of them covers, and what they say when something is missing."""
 
 import copy
+import gc
 import inspect
 import logging
 import os
 import random
 import warnings
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,11 @@ import pytest
 import torch
 from torch import nn
 
-from accelerate import checkpointing
-from accelerate.checkpoint import files
+from accelerate.checkpoint import files, restore
+from accelerate.checkpoint.commit import place_of
+from accelerate.checkpoint.manifest import MANIFEST
 from accelerate.checkpointing import (
+    Ranks,
     Registry,
     load_accelerator_state,
     load_custom_state,
@@ -25,7 +29,12 @@ from accelerate.checkpointing import (
     save_state,
 )
 from accelerate.devices.base import Device
-from accelerate.errors import ConfigurationError, MissingCheckpointFileError, UnsafeCheckpointError
+from accelerate.errors import (
+    CheckpointError,
+    ConfigurationError,
+    MissingCheckpointFileError,
+    UnsafeCheckpointError,
+)
 from accelerate.options.project import ProjectConfiguration
 from accelerate.options.request import Request
 from accelerate.precision.base import Precision
@@ -67,6 +76,13 @@ class RunsOnLoad:
         return os.mkdir, (str(self.marker),)
 
 
+class AloneAmongMany(Ranks):
+    """A rank whose peers say what it says."""
+
+    def exchange(self, message):
+        return [message] * self.size
+
+
 class Rank:
     """One rank of a run: everything that save_state and load_state are given besides the registry."""
 
@@ -75,18 +91,16 @@ class Rank:
         self.run.__dict__.update(world=World(**world), kind=Device(), device=torch.device("cpu"))
         self.strategy = strategy(self.run, Precision(), Request())
         self.project = project or ProjectConfiguration()
-        self.num_barriers = 0
-
-    def wait(self):
-        self.num_barriers += 1
+        self.ranks = AloneAmongMany(self.run.world)
 
     def save(self, folder, registry, **kwargs):
-        common = {"run": self.run, "strategy": self.strategy, "project": self.project}
-        return save_state(folder, registry, **common, wait_for_everyone=self.wait, **kwargs)
+        return save_state(folder, registry, **self.common(), **kwargs)
 
     def load(self, folder, registry, **kwargs):
-        common = {"run": self.run, "strategy": self.strategy, "project": self.project}
-        return load_state(folder, registry, **common, **kwargs)
+        return load_state(folder, registry, **self.common(), **kwargs)
+
+    def common(self):
+        return {"run": self.run, "strategy": self.strategy, "project": self.project, "ranks": self.ranks}
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +149,8 @@ def draw():
 
 
 def names_in(folder):
-    return sorted(path.name for path in Path(folder).iterdir())
+    """Return the names in a folder, the manifest aside."""
+    return sorted(path.name for path in Path(folder).iterdir() if path.name != MANIFEST)
 
 
 # ---- round trips
@@ -154,7 +169,7 @@ def test_all_comes_back_bit_for_bit(tmp_path, safe):
         scaler=torch.amp.GradScaler("cpu", init_scale=2.0),
     )
     assert not equal(states(other), expected)
-    assert Rank().load(folder, other) == {"step": 7}
+    assert Rank().load(folder, other) == {"step": 7, "open_window": False, "counted": {}}
     assert equal(states(other), expected)
     assert other.scaler.state_dict() == scaler.state_dict()
     assert draw() == numbers
@@ -245,11 +260,15 @@ def test_each_rank_writes_its_part(tmp_path, rank, local_rank, on_each_node, wri
         local_size=2,
     )
     registry = trained(num_models=1, custom_objects=[Counter()])
-    member.save(tmp_path, registry)
+    folder = tmp_path / "folder"
+    staging = place_of(folder).staging
+    if not writes:
+        (staging / ".probe").mkdir(parents=True)  # as the process that writes does
+    member.save(folder, registry)
     own = f"random_states_{rank}.pkl"
     all_files = ["custom_checkpoint_0.pkl", "model.safetensors", "optimizer.bin", own, "scheduler.bin"]
-    assert names_in(tmp_path) == (all_files if writes else [own])
-    assert member.num_barriers == 2
+    assert names_in(folder if writes else staging) == (all_files if writes else [".probe", own])
+    assert folder.exists() == writes
 
 
 def test_a_rank_without_random_states_takes_the_step_and_says_what_is_lost(tmp_path):
@@ -257,14 +276,15 @@ def test_a_rank_without_random_states_takes_the_step_and_says_what_is_lost(tmp_p
     with pytest.warns(
         UserWarning, match=r"Random states of rank 1 not restored: .*random_states_1\.pkl does not exist"
     ):
-        assert Rank(rank=1, size=2).load(tmp_path, trained(1)) == {"step": 7}
+        assert Rank(rank=1, size=2).load(tmp_path, trained(1))["step"] == 7
 
 
 def test_damaged_random_states_are_named_and_do_not_run(tmp_path):
     Rank().save(tmp_path, trained())
     torch.save({"step": RunsOnLoad(tmp_path / "marker")}, tmp_path / "random_states_0.pkl")
+    (tmp_path / MANIFEST).unlink()
     with pytest.warns(UserWarning, match=r"random_states_0\.pkl was not loaded: it needs (posix|nt)\.mkdir"):
-        assert Rank().load(tmp_path, trained(1)) == {}
+        assert "step" not in Rank().load(tmp_path, trained(1))
     assert not (tmp_path / "marker").exists()
 
 
@@ -294,7 +314,8 @@ def test_save_hooks_come_after_weights_and_before_files(tmp_path):
         weights.pop()
 
     rank.save(tmp_path / "folder", trained(), hooks=[hook])
-    assert events == ["weights", "weights", ("strategy", []), (2, 2, str(tmp_path / "folder"), [])]
+    staging = str(place_of(tmp_path / "folder").staging)
+    assert events == ["weights", "weights", ("strategy", []), (2, 2, staging, [])]
     assert "model.safetensors" in names_in(tmp_path / "folder")
     assert "model_1.safetensors" not in names_in(tmp_path / "folder")
 
@@ -382,9 +403,10 @@ def test_checks_come_before_rotation(tmp_path):
 
 def test_only_the_writer_removes_old_checkpoints(tmp_path):
     project = ProjectConfiguration(project_dir=str(tmp_path), automatic_checkpoint_naming=True, total_limit=1)
-    for _ in range(2):
-        Rank(project, rank=1, size=2, local_rank=1, local_size=2).save(None, trained())
-    assert names_in(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1"]
+    Rank(project).save(None, trained())
+    (tmp_path / ".staging" / "checkpoint_1").mkdir(parents=True)
+    Rank(project, rank=1, size=2, local_rank=1, local_size=2).save(None, trained())
+    assert names_in(tmp_path / "checkpoints") == ["checkpoint_0"]
 
 
 def test_the_iteration_counts_with_explicit_folders_too(tmp_path):
@@ -404,7 +426,7 @@ def test_the_iteration_counts_with_explicit_folders_too(tmp_path):
     [
         (
             "model_1.safetensors",
-            r"lacks model_1\.safetensors or pytorch_model_1\.bin; it holds custom_checkpoint_0",
+            r"lacks model_1\.safetensors or pytorch_model_1\.bin; it holds accelerate_manifest\.json, cust",
         ),
         ("optimizer.bin", r"lacks optimizer\.bin;"),
         ("scheduler_1.bin", r"lacks scheduler_1\.bin;"),
@@ -452,16 +474,36 @@ def test_map_location_is_one_of_three(tmp_path, map_location):
 def test_where_tensors_are_read_to(tmp_path, monkeypatch, size, map_location, expected):
     Rank().save(tmp_path, trained(num_models=1))
     seen = []
-    monkeypatch.setattr(
-        checkpointing, "read_weights", lambda folder, index, device: seen.append(device) or {}
-    )
-    monkeypatch.setattr(checkpointing, "load_weights", lambda model, state, **kwargs: None)
+    monkeypatch.setattr(restore, "load_model", lambda model, folder, index, device: seen.append(device))
     rank = Rank(size=size)
     rank.run.device = torch.device("meta")
     registry = trained(num_models=1)
     registry = Registry(models=registry.models)
-    rank.load(tmp_path, registry, map_location=map_location)
+    with pytest.warns(UserWarning, match="Not restored"):
+        rank.load(tmp_path, registry, map_location=map_location)
     assert seen == [torch.device(expected)]
+
+
+@pytest.mark.parametrize("hooked", [True, False])
+def test_the_old_state_of_an_optimizer_goes_before_the_new_one_comes(tmp_path, monkeypatch, hooked):
+    Rank().save(tmp_path, trained(num_models=1))
+    other = trained(1, num_models=1)
+    old = weakref.ref(next(iter(other.optimizers[0].state.values()))["exp_avg"])
+    if hooked:  # it may want to look at the state that is replaced
+        other.optimizers[0].register_load_state_dict_pre_hook(lambda optimizer, state: None)
+    alive = []
+    load = files.load
+
+    def observed(path, *args, **kwargs):
+        if path.name == "optimizer.bin":
+            gc.collect()
+            alive.append(old() is not None)
+        return load(path, *args, **kwargs)
+
+    monkeypatch.setattr(files, "load", observed)
+    Rank().load(tmp_path, other)
+    assert alive == [hooked]
+    assert equal(states(other), states(trained(num_models=1)))
 
 
 def test_keyword_arguments_reach_load_state_dict(tmp_path):
@@ -471,7 +513,12 @@ def test_keyword_arguments_reach_load_state_dict(tmp_path):
     registry = Registry(models=[wider])
     with pytest.raises(RuntimeError, match=r"Missing key.*2\.weight"):
         Rank().load(tmp_path, registry)
-    Rank().load(tmp_path, registry, strict=False)
+    with pytest.warns(
+        UserWarning, match=r"Not restored from .*: model_1\.safetensors, optimizer\.bin, optim"
+    ):
+        Rank().load(tmp_path, registry, strict=False)
+    with pytest.raises(CheckpointError, match="Not restored"):
+        Rank().load(tmp_path, Registry(models=trained().models), strict=True)
     with pytest.raises(TypeError, match="nonsense"):
         Rank().load(tmp_path, registry, nonsense=1)
 
@@ -485,6 +532,7 @@ def test_a_crafted_checkpoint_does_not_run(tmp_path):
         registry = trained(num_models=1, custom_objects=[Counter()])
         Rank().save(folder, registry, safe_serialization=False)
         torch.save({"value": RunsOnLoad(marker)}, folder / name)
+        (folder / MANIFEST).unlink()  # who can craft a file can leave this one out
         with pytest.raises(UnsafeCheckpointError, match=rf"{name} was not loaded.*mkdir"):
             Rank().load(folder, registry)
         assert not marker.exists()
@@ -511,3 +559,112 @@ def test_nothing_is_warned_about_in_an_ordinary_round_trip(tmp_path, caplog):
         Rank().save(tmp_path, registry)
         Rank().load(tmp_path, registry)
     assert not caplog.records
+
+
+# ---- what is not restored, and how numbering goes on
+
+
+def automatic(tmp_path, **kwargs):
+    return Rank(ProjectConfiguration(project_dir=str(tmp_path), automatic_checkpoint_naming=True, **kwargs))
+
+
+def test_numbering_goes_on_after_a_damaged_checkpoint(tmp_path):
+    rank = automatic(tmp_path)
+    for number in range(3):
+        rank.save(None, trained(num_models=1, custom_objects=[Counter(number)]))
+    (tmp_path / "checkpoints" / "checkpoint_2" / "optimizer.bin").write_bytes(b"")
+    resumed = automatic(tmp_path, total_limit=2)
+    registry = trained(1, num_models=1, custom_objects=[Counter()])
+    with pytest.warns(
+        UserWarning, match=r"Passed over, since they are not whole: .*checkpoint_2/optimizer\.bin"
+    ):
+        resumed.load(None, registry)
+    assert registry.custom_objects[0].value == 1
+    assert resumed.save(None, registry).name == "checkpoint_3"
+    (tmp_path / "checkpoints" / "checkpoint_3" / "optimizer.bin").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="Nothing was loaded"):
+        automatic(tmp_path).load("latest", registry, strict=True)
+
+
+def test_numbering_goes_on_after_a_checkpoint_that_was_named(tmp_path):
+    rank = automatic(tmp_path)
+    folders = [rank.save(None, trained()) for _ in range(3)]
+    resumed = automatic(tmp_path)
+    resumed.load(folders[0], trained(1))
+    assert resumed.save(None, trained()).name == "checkpoint_3"
+
+
+def test_what_the_checkpoint_holds_besides_is_named(tmp_path):
+    registry = trained(custom_objects=[Counter()], scaler=torch.amp.GradScaler("cpu"))
+    Rank().save(tmp_path, registry)
+    fewer = Registry(models=registry.models, custom_objects=[Counter()])
+    names = (
+        r"Not restored .*: optimizer\.bin, optimizer_1\.bin, scaler\.pt, scheduler\.bin, scheduler_1\.bin\."
+    )
+    with pytest.warns(UserWarning, match=names):
+        Rank().load(tmp_path, fewer)
+    with pytest.raises(CheckpointError, match=names):
+        Rank().load(tmp_path, fewer, strict=True)
+
+
+def test_a_file_that_was_taken_out_and_is_not_needed_is_named(tmp_path):
+    registry = trained(num_models=1)
+    Rank().save(tmp_path, registry)
+    (tmp_path / "optimizer.bin").unlink()
+    with pytest.warns(UserWarning, match=r"Not restored .*: optimizer\.bin\. Somebody has removed them"):
+        Rank().load(tmp_path, Registry(models=registry.models, schedulers=registry.schedulers))
+
+
+def test_what_is_the_users_is_not_called_unrestored(tmp_path):
+    (tmp_path / "model_9.safetensors.bak").touch()
+    registry = trained()
+    Rank().save(tmp_path, registry)
+    (tmp_path / "optimizer_7.bin").touch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Rank().load(tmp_path, trained(1))
+
+
+def test_a_gradient_that_cannot_be_stored_makes_a_save_inside_a_window_refuse(tmp_path):
+    model = nn.Embedding(3, 2, sparse=True)
+    model(torch.tensor([1])).sum().backward()
+    registry = Registry(models=[model], open_window=True)
+    with pytest.raises(CheckpointError, match=r"gradient of models\.0\.weight is torch\.sparse_coo"):
+        Rank().save(tmp_path / "folder", registry)
+    assert not list(tmp_path.iterdir())
+    Rank().save(tmp_path / "folder", Registry(models=[model]))
+
+
+def test_gradients_of_parameters_outside_of_models_are_saved_too(tmp_path):
+    parameter = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    parameter.grad = torch.arange(3.0)
+    Rank().save(tmp_path, Registry(optimizers=[optimizer], open_window=True))
+    parameter.grad = None
+    loaded = Rank().load(tmp_path, Registry(optimizers=[optimizer]))
+    assert loaded["open_window"]
+    assert torch.equal(parameter.grad, torch.arange(3.0))
+
+
+def test_keyword_arguments_reach_the_strategy(tmp_path):
+    class Asks(Strategy):
+        def save(self, models, optimizers, folder, **kwargs):
+            (folder / "asked").write_text(repr(kwargs))
+            return Owned()
+
+    Rank(strategy=Asks).save(tmp_path, trained(), exclude_frozen_parameters=True)
+    assert (tmp_path / "asked").read_text() == "{'exclude_frozen_parameters': True}"
+
+
+def test_a_failed_save_leaves_nothing_and_does_not_count(tmp_path):
+    class Fails(Counter):
+        def state_dict(self):
+            raise KeyError("no state")
+
+    rank = automatic(tmp_path, total_limit=1)
+    rank.save(None, trained())
+    with pytest.raises(KeyError, match="no state"):
+        rank.save(None, trained(custom_objects=[Fails()]))
+    assert names_in(tmp_path) == ["checkpoints"]
+    assert names_in(tmp_path / "checkpoints") == ["checkpoint_0"]
+    assert rank.project.iteration == 1

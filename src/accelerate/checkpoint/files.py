@@ -2,9 +2,9 @@
 
 Home of the public `save` and `load`; called by all that writes or reads checkpoints.
 
-A file is written to a temporary sibling, brought to the disk and renamed. Whoever is killed on the way
+`save` writes to a temporary sibling, brings it to the disk and renames it. Whoever is killed on the way
 leaves the sibling (`.<name>.<digits>.partial`), never half a file under the final name, and a process that
-has mapped the old file keeps it.
+has mapped the old file keeps it. A checkpoint is written with `write_new` into a staging folder instead.
 """
 
 import _codecs
@@ -18,15 +18,15 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file as read_safetensors_file
 from safetensors.torch import save as safetensors_bytes
-from safetensors.torch import save_file as write_safetensors_file
 
+from accelerate.checkpoint import disk, tensors
 from accelerate.checkpoint.shared import clean_state_dict_for_safetensors
 from accelerate.compat import env
 from accelerate.errors import CheckpointError, MissingCheckpointFileError, UnsafeCheckpointError
@@ -44,6 +44,7 @@ __all__ = [
     "unsafe_names",
     "write_bytes",
     "write_file",
+    "write_new",
 ]
 
 FileName = str | os.PathLike[str]
@@ -140,9 +141,11 @@ def load(f: FileName | BinaryIO, map_location: Any = None, **kwargs: Any) -> Any
             return torch.load(
                 f, map_location=_without_cpu_index(map_location), weights_only=weights_only, **kwargs
             )
-        except (OSError, MemoryError, torch.OutOfMemoryError):
+        except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:  # that is a place in no file
+                raise
             # What torch.load raises for damage depends on where the damage is: RuntimeError, EOFError,
             # UnpicklingError, KeyError, UnicodeDecodeError ... Nothing is hidden: all end in an error.
             raise _reading_failed(f, error, weights_only=weights_only) from error
@@ -150,16 +153,38 @@ def load(f: FileName | BinaryIO, map_location: Any = None, **kwargs: Any) -> Any
 
 def write_file(obj: Any, path: FileName, *, safe_serialization: bool = False) -> None:
     """Write an object to a file in the way of `save`, whatever this process is."""
-    if safe_serialization:
-        tensors = storable_tensors(obj)
-        _write(Path(path), lambda to: write_safetensors_file(tensors, to, metadata={"format": "pt"}))
-    else:
-        _write(Path(path), lambda to: torch.save(obj, to))
+    path = Path(path)
+    if _is_special(path):  # a pipe or device is written to: renaming a file over it would remove it
+        with open(path, "wb") as pipe:
+            save(obj, pipe, safe_serialization=safe_serialization)
+        return
+    _replace(path, lambda temporary: write_new(obj, temporary, safe_serialization=safe_serialization))
 
 
 def write_bytes(content: bytes, path: FileName) -> None:
     """Write bytes to a file, which appears whole or not at all."""
-    _write(Path(path), lambda to: to.write_bytes(content))
+
+    def write(temporary: Path) -> None:
+        with disk.Writer(temporary) as writer:
+            writer.write(content)
+
+    _replace(Path(path), write)
+
+
+def write_new(obj: Any, path: Path, *, safe_serialization: bool = False) -> disk.Stamp:
+    """Write an object to a new file and bring it to the disk; return its size and checksum.
+
+    Raises:
+        TypeError: `safe_serialization` is on and a value cannot be stored.
+        OSError: the file exists, or the disk is full.
+    """
+    storable = storable_tensors(obj) if safe_serialization else None
+    with disk.Writer(path) as writer:
+        if storable is not None:
+            tensors.write(storable, writer)
+        else:
+            torch.save(obj, cast(BinaryIO, writer))
+    return writer.stamp
 
 
 def read_safetensors(path: FileName, device: str | torch.device = "cpu") -> dict[str, torch.Tensor]:
@@ -224,27 +249,20 @@ def is_writer(save_on_each_node: bool) -> bool:
     return world.is_local_main if save_on_each_node else world.is_main
 
 
-def _write(path: Path, write: Callable[[Path], Any]) -> None:
-    """Let `write` make a file beside `path`, bring it to the disk and give it its name."""
-    if _is_special(path):
-        write(path)  # a pipe or device is written to: renaming a file over it would remove it
-        return
+def _replace(path: Path, write: Callable[[Path], Any]) -> None:
+    """Let `write` make a file beside `path` that is on the disk, and give it its name."""
     if not path.parent.is_dir():
         raise MissingCheckpointFileError(
             f"{path} cannot be written: the folder {path.parent} does not exist."
         )
     temporary = path.with_name(f".{path.name}.{secrets.randbits(64)}.partial")
     try:
-        temporary.touch(exist_ok=False)
-        mode = temporary.stat().st_mode
         write(temporary)
-        os.chmod(temporary, mode)  # safetensors makes files that others may not read
-        _flush_to_disk(temporary)
-        os.replace(temporary, path)
+        disk.rename(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        disk.unlink(temporary)
         raise
-    _flush_to_disk(path.parent)
+    disk.sync(path.parent)
 
 
 def _is_special(path: Path) -> bool:
@@ -253,21 +271,6 @@ def _is_special(path: Path) -> bool:
     except FileNotFoundError:
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
-
-
-def _flush_to_disk(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    if os.name == "nt" and path.is_dir():
-        return  # Windows opens no folders; its renames are written through
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some network file systems cannot flush a folder; they have no cache of names to lose.
-        if not (path.is_dir() and error.errno in (errno.EINVAL, errno.ENOTSUP)):
-            raise
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -314,7 +317,7 @@ def _unsafe_names(f: FileName | BinaryIO) -> list[str]:
         f.seek(0)
     try:
         return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(f))
-    except (ValueError, RuntimeError, EOFError, LookupError, pickle.UnpicklingError):
+    except (ValueError, RuntimeError, EOFError, LookupError, OSError, pickle.UnpicklingError):
         return []  # asked after a failure, to say more about it: this file is too damaged to tell
 
 

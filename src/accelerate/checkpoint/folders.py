@@ -2,17 +2,20 @@
 
 import logging
 import os
-import shutil
 import warnings
 from pathlib import Path
 
-from accelerate.checkpoint import naming
-from accelerate.errors import ConfigurationError, MissingCheckpointFileError
+from accelerate.checkpoint import disk, naming
+from accelerate.checkpoint.manifest import MANIFEST
+from accelerate.errors import ConfigurationError
 from accelerate.options.project import ProjectConfiguration
 
-__all__ = ["remove_oldest", "to_read", "to_write"]
+__all__ = ["LATEST", "following_number", "numbered", "remove_oldest", "staging_parent", "to_read", "to_write"]
 
 logger = logging.getLogger(__name__)
+
+LATEST = "latest"
+_STAGING = ".staging"
 
 
 def to_write(output_dir: str | os.PathLike[str] | None, project: ProjectConfiguration) -> Path:
@@ -24,7 +27,8 @@ def to_write(output_dir: str | os.PathLike[str] | None, project: ProjectConfigur
 
     Raises:
         TypeError: nothing was named, and automatic naming is off.
-        ConfigurationError: the folder of automatic naming exists, or there is no project folder.
+        ConfigurationError: the folder of automatic naming exists, or there is no project folder; or a file
+            has the name.
     """
     if not project.automatic_checkpoint_naming:
         if output_dir is None:
@@ -32,7 +36,12 @@ def to_write(output_dir: str | os.PathLike[str] | None, project: ProjectConfigur
                 "save_state(output_dir=None): name a folder, or let the Accelerator name them: "
                 "ProjectConfiguration(project_dir=..., automatic_checkpoint_naming=True)."
             )
-        return Path(output_dir).expanduser()
+        folder = Path(output_dir).expanduser()
+        if folder.exists() and not folder.is_dir():
+            raise ConfigurationError(
+                f"save_state(output_dir={str(folder)!r}): that is a file; name a folder."
+            )
+        return folder
     folder = naming.checkpoint_folder(_project_dir(project), project.iteration)
     if folder.exists():
         raise ConfigurationError(
@@ -43,35 +52,65 @@ def to_write(output_dir: str | os.PathLike[str] | None, project: ProjectConfigur
     return folder
 
 
-def to_read(input_dir: str | os.PathLike[str] | None, project: ProjectConfiguration) -> Path:
-    """Return the folder to load: the one that was named, else the newest of automatic naming.
+def staging_parent(project: ProjectConfiguration) -> Path | None:
+    """Return the folder in which checkpoints of automatic naming are made; None without automatic naming.
+
+    It is not in the folder of the checkpoints, whose every folder the interface takes for one, unless that
+    one is on a file system of its own.
+    """
+    if not project.automatic_checkpoint_naming:
+        return None
+    home = Path(_project_dir(project))
+    checkpoints = home / naming.CHECKPOINTS_FOLDER
+    together = not checkpoints.exists() or checkpoints.stat().st_dev == home.stat().st_dev
+    return (home if together else checkpoints) / _STAGING
+
+
+def to_read(input_dir: str | os.PathLike[str] | None, project: ProjectConfiguration) -> Path | None:
+    """Return the folder to load; None stands for the newest one of automatic naming.
 
     Args:
         input_dir: what the user named.
         project: project folder and automatic naming.
 
     Raises:
-        ConfigurationError: it does not exist; or nothing was named and automatic naming is off or has no
-            project folder.
-        MissingCheckpointFileError: nothing was named, and there is no checkpoint yet.
+        ConfigurationError: it does not exist; or nothing was named and automatic naming is off.
     """
-    if input_dir is not None:
-        folder = Path(input_dir).expanduser()
-        if not folder.is_dir():
-            raise ConfigurationError(f"Tried to find {input_dir} but folder does not exist.")
+    if input_dir is None:
+        if not project.automatic_checkpoint_naming:
+            raise ConfigurationError(
+                "No input_dir provided and automatic checkpoint naming is disabled. Pass the folder that "
+                "`save_state` returned."
+            )
+        return None
+    folder = Path(input_dir).expanduser()
+    if folder.is_dir():
         return folder
-    if not project.automatic_checkpoint_naming:
-        raise ConfigurationError(
-            "No input_dir provided and automatic checkpoint naming is disabled. Pass the folder that "
-            "`save_state` returned."
-        )
-    checkpoints = Path(_project_dir(project)) / naming.CHECKPOINTS_FOLDER
-    newest = naming.newest_checkpoint(_subfolders(checkpoints))
-    if newest is None:
-        raise MissingCheckpointFileError(
-            f"load_state(): {checkpoints} holds no folder named checkpoint_<number>."
-        )
-    return checkpoints / newest
+    if input_dir == LATEST and project.automatic_checkpoint_naming:
+        return None
+    raise ConfigurationError(f"Tried to find {input_dir} but folder does not exist.")
+
+
+def numbered(project: ProjectConfiguration, *, staged: bool = False) -> dict[int, Path]:
+    """Return the folders that automatic naming has made, by number, the highest first.
+
+    Args:
+        project: whose.
+        staged: those that were not published yet instead.
+
+    Raises:
+        ConfigurationError: there is no project folder.
+    """
+    folder = Path(_project_dir(project)) / naming.CHECKPOINTS_FOLDER
+    parent = staging_parent(project) if staged else folder
+    names = naming.list_checkpoints(_subfolders(parent)) if parent is not None else []
+    found = {naming.checkpoint_number(name): name for name in reversed(names)}
+    return {number: Path(str(parent)) / name for number, name in found.items() if number is not None}
+
+
+def following_number(project: ProjectConfiguration) -> int:
+    """Return the number of the next checkpoint: one more than the highest that is there."""
+    return max(numbered(project), default=-1) + 1
 
 
 def _project_dir(project: ProjectConfiguration) -> str | os.PathLike[str]:
@@ -87,14 +126,16 @@ def _subfolders(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
 
 
-def remove_oldest(newest: Path, total_limit: int | None) -> None:
+def remove_oldest(newest: Path, total_limit: int | None, staging: Path) -> None:
     """Remove the lowest numbered checkpoints beside `newest` until `total_limit` are left, it included.
 
-    Called on the process that writes, once `newest` is whole. What cannot be removed is warned about.
+    Called on the process that writes, once `newest` is committed everywhere. Each goes out of sight at once.
+    What cannot be removed is warned about.
 
     Args:
         newest: the checkpoint that was just written; it stays.
         total_limit: how many stay; None keeps all.
+        staging: a folder on the same file system that nobody looks into for checkpoints.
     """
     if total_limit is None:
         return
@@ -104,10 +145,25 @@ def remove_oldest(newest: Path, total_limit: int | None) -> None:
         logger.info("Deleting %d checkpoints beyond total_limit=%d: %s", len(surplus), total_limit, surplus)
     for name in surplus:
         try:
-            shutil.rmtree(newest.parent / name)
+            _remove(newest.parent / name, staging)
         except OSError as error:
             warnings.warn(
                 f"{newest.parent / name} is beyond total_limit={total_limit}, but could not be removed "
                 f"({error}): what is left of it takes up space.",
                 stacklevel=3,
             )
+
+
+def _remove(checkpoint: Path, staging: Path) -> None:
+    if checkpoint.is_symlink():
+        disk.unlink(checkpoint)
+        return
+    hidden = staging / f"{checkpoint.name}.removed"
+    if not staging.is_dir():
+        disk.make_folders(staging, lasting=False)
+    try:
+        disk.remove_tree(hidden)
+        disk.rename(checkpoint, hidden)
+    except OSError:  # another file system: then the manifest goes last, which says what is missing
+        hidden = checkpoint
+    disk.remove_tree(hidden, last=MANIFEST)

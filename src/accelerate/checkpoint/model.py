@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from huggingface_hub import split_torch_state_dict_into_shards
 
-from accelerate.checkpoint import files, naming
-from accelerate.checkpoint.shared import with_shared_names
+from accelerate.checkpoint import files, naming, tensors
+from accelerate.checkpoint.shared import covered_names, with_shared_names
 from accelerate.errors import CheckpointError, ConfigurationError
 
-__all__ = ["ShardPlan", "load_weights", "plan_shards", "read_weights", "save_model"]
+__all__ = ["ShardPlan", "load_model", "load_weights", "plan_shards", "read_weights", "save_model"]
 
 logger = logging.getLogger(__name__)
 
@@ -142,6 +142,55 @@ def _remove_stale(plan: ShardPlan, folder: Path) -> None:
             folder,
             plan.format.single,
         )
+
+
+def load_model(
+    model: torch.nn.Module, folder: Path, index: int, device: str | torch.device = "cpu", **kwargs: Any
+) -> None:
+    """Load the weights of the index-th model of a checkpoint into `model`, which is changed in place.
+
+    Where the file fits and nothing in the model takes part in loading, its bytes are read straight into the
+    tensors of the model.
+
+    Args:
+        model: the user's module, or what it is wrapped in.
+        folder: of the checkpoint.
+        index: of the model.
+        device: where tensors are read to otherwise.
+        kwargs: passed on to `model.load_state_dict` (`strict`, `assign`).
+
+    Raises:
+        MissingCheckpointFileError: there is no file.
+        CheckpointError: the file is damaged, or not safe to read.
+    """
+    safe = folder / naming.weights(index, safe_serialization=True)
+    if safe.exists() and set(kwargs) <= {"strict"} and _takes_no_part(model):
+        live = model.state_dict()
+        written = {name: tensor for name, tensor in live.items() if name not in covered_names(live)}
+        if tensors.read_into(safe, written):
+            return
+    load_weights(model, read_weights(folder, index, device), **kwargs)
+
+
+def _takes_no_part(model: torch.nn.Module) -> bool:
+    """Return whether loading does nothing but copy, in `model` and all modules inside."""
+    plain = torch.nn.Module
+    if type(model).load_state_dict is not plain.load_state_dict:
+        return False
+    return all(
+        (type(module)._load_from_state_dict is plain._load_from_state_dict or _is_torchs(type(module)))
+        and type(module).state_dict is plain.state_dict
+        and not module._load_state_dict_pre_hooks
+        and not module._load_state_dict_post_hooks
+        and not module._state_dict_hooks
+        and not module._state_dict_pre_hooks
+        for module in model.modules()
+    )
+
+
+def _is_torchs(kind: type[torch.nn.Module]) -> bool:
+    # What torch's own modules do there concerns files of older versions, whose names differ.
+    return kind._load_from_state_dict.__module__.startswith("torch.nn.modules.")
 
 
 def read_weights(folder: Path, index: int, device: str | torch.device = "cpu") -> dict[str, Any]:

@@ -29,6 +29,10 @@ __all__ = [
     "checkpoint_number",
     "custom_object",
     "custom_object_index",
+    "gradients",
+    "gradients_rank",
+    "is_checkpoint_file",
+    "is_kind",
     "list_checkpoints",
     "loader",
     "newest_checkpoint",
@@ -47,6 +51,13 @@ CHECKPOINTS_FOLDER = "checkpoints"
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)", re.ASCII)
 _CUSTOM_OBJECT = re.compile(r"custom_checkpoint_(\d+)\.pkl", re.ASCII)
 _RANDOM_STATES = re.compile(rf"{RNG_STATE_NAME}_(\d+)\.pkl", re.ASCII)
+_GRADIENTS = re.compile(r"gradients_(\d+)\.safetensors", re.ASCII)
+_ONE_A_KIND = re.compile(
+    rf"{SAFE_MODEL_NAME}(_\d+)?\.safetensors|{MODEL_NAME}(_fsdp)?(_\d+)?(_rank\d+)?\.bin"
+    rf"|({OPTIMIZER_NAME}|{SCHEDULER_NAME}|{SAMPLER_NAME}|dl_state_dict)(_\d+)?(_rank\d+)?\.bin"
+    rf"|{re.escape(SCALER_NAME)}|({MODEL_NAME}_fsdp|{OPTIMIZER_NAME})_\d+/.+",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +161,36 @@ def random_states(rank: int) -> str:
 def random_states_rank(name: str) -> int | None:
     """Return whose random states this file name holds, None when it is no such name."""
     return _number(_RANDOM_STATES, name)
+
+
+def gradients(rank: int) -> str:
+    """Return the name of one rank's gradients, for a checkpoint inside an accumulation window."""
+    return f"gradients_{rank}.safetensors"
+
+
+def gradients_rank(name: str) -> int | None:
+    """Return whose gradients this file name holds, None when it is no such name."""
+    return _number(_GRADIENTS, name)
+
+
+def is_checkpoint_file(name: str) -> bool:
+    """Return whether `save_state`, here or in the interface, gives this name to a file inside a checkpoint.
+
+    Args:
+        name: path inside the folder, with "/".
+    """
+    numbered = (_CUSTOM_OBJECT, _RANDOM_STATES, _GRADIENTS)
+    return any(pattern.fullmatch(name) for pattern in (_ONE_A_KIND, *numbered))
+
+
+def is_kind(name: str, *, models: bool = False, optimizers: bool = False, schedulers: bool = False) -> bool:
+    """Return whether a file of a checkpoint is of one of these kinds, whoever wrote it."""
+    stems = {
+        (MODEL_NAME, SAFE_MODEL_NAME): models,
+        (OPTIMIZER_NAME,): optimizers,
+        (SCHEDULER_NAME,): schedulers,
+    }
+    return any(asked and name.startswith(stem) for stem, asked in stems.items())
 
 
 def checkpoint_folder(project_dir: str | os.PathLike[str], iteration: int) -> Path:

@@ -1,16 +1,17 @@
 """Which files a checkpoint consists of, as a value, and the step that writes them. Called by checkpointing.
 
 Every rank computes the whole plan, since collecting a state may be a collective; `write_plan` then writes
-those files that are this rank's to write. Whoever wraps it (a commit) passes the folder.
+those files that are this rank's to write.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accelerate.checkpoint import files, naming, rng
+from accelerate.checkpoint import files, naming, rng, window
+from accelerate.checkpoint.disk import Stamp
 from accelerate.devices.base import Device
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Registry",
     "placed_loaders",
     "plan_custom_object",
+    "plan_gradients",
     "plan_objects",
     "plan_random_states",
     "stateful_loaders",
@@ -39,6 +41,8 @@ class Registry:
         custom_objects: what the user registered, in that order.
         scaler: gradient scaler, None when there is none.
         step: the Accelerator's counter.
+        open_window: whether gradients are being accumulated, and not yet shared among ranks.
+        counted: tensors that belong to that window, besides the gradients.
     """
 
     models: Sequence[Any] = ()
@@ -48,6 +52,8 @@ class Registry:
     custom_objects: Sequence[Any] = ()
     scaler: Any = None
     step: int = 0
+    open_window: bool = False
+    counted: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +145,31 @@ def plan_random_states(step: int, device: Device, *, rank: int) -> PlannedFile:
     )
 
 
+def plan_gradients(registry: Registry, modules: Sequence[Any], *, rank: int) -> list[PlannedFile]:
+    """Return the file with this rank's gradients, where an accumulation window is open.
+
+    Args:
+        registry: whose.
+        modules: the user's modules behind its models.
+        rank: this process.
+
+    Raises:
+        CheckpointError: a gradient cannot be stored.
+    """
+    if not registry.open_window:
+        return []
+    gradients = window.collect(modules, registry.optimizers, registry.counted)
+    return [
+        PlannedFile(
+            name=naming.gradients(rank),
+            content=gradients,
+            holds="Gradients of the open accumulation window",
+            safe=True,
+            every_rank=True,
+        )
+    ]
+
+
 def plan_custom_object(obj: Any, index: int) -> PlannedFile:
     """Return the file of the index-th registered object."""
     return PlannedFile(
@@ -146,8 +177,10 @@ def plan_custom_object(obj: Any, index: int) -> PlannedFile:
     )
 
 
-def write_plan(plan: Iterable[PlannedFile], folder: Path, *, is_writer: bool) -> None:
-    """Write the files of a plan that are this rank's to write, each whole or not at all.
+def write_plan(
+    plan: Iterable[PlannedFile], folder: Path, *, is_writer: bool, new: bool = False
+) -> dict[str, Stamp]:
+    """Write the files of a plan that are this rank's to write.
 
     Says at once, in a warning, when a file holds what loading will refuse.
 
@@ -155,12 +188,21 @@ def write_plan(plan: Iterable[PlannedFile], folder: Path, *, is_writer: bool) ->
         plan: what to write.
         folder: where; it exists.
         is_writer: whether this rank also writes the files that exist once.
+        new: the folder is a staging folder, where no file exists yet. Elsewhere each file appears whole or
+            not at all.
+
+    Returns:
+        The files that were written, with `new`.
     """
+    stamps = {}
     for file in plan:
         if not (is_writer or file.every_rank):
             continue
         path = folder / file.name
-        files.write_file(file.content, path, safe_serialization=file.safe)
+        if new:
+            stamps[file.name] = files.write_new(file.content, path, safe_serialization=file.safe)
+        else:
+            files.write_file(file.content, path, safe_serialization=file.safe)
         logger.info("%s saved in %s", file.holds, path)
         unsafe = [] if file.safe else files.unsafe_names(path)
         if unsafe:
@@ -172,3 +214,4 @@ def write_plan(plan: Iterable[PlannedFile], folder: Path, *, is_writer: bool) ->
                 path,
                 ", ".join(unsafe),
             )
+    return stamps

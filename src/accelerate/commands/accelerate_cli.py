@@ -9,6 +9,7 @@ __all__ = ["COMMANDS", "main"]
 
 # Command -> (module, its parser, what it does in one line). The module has main(arguments) -> exit status.
 COMMANDS = {
+    "checkpoint": ("accelerate.commands.checkpoint", "List checkpoints, and tell whether they are whole."),
     "config": ("accelerate.commands.config", "Ask how this machine trains, and keep the answers in a file."),
     "env": ("accelerate.commands.env", "Print what this machine has, for bug reports."),
     "launch": ("accelerate.commands.launch", "Start a script on the GPUs or processors of this machine."),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from accelerate.options.field import OptionInfo
 
 __all__ = [
+    "ADDED_COMMANDS",
     "ADDITIONS",
     "CustomArgumentGroup",
     "CustomArgumentParser",
@@ -26,6 +27,9 @@ __all__ = [
     "print_error",
     "typed_options",
 ]
+
+# Commands that the interface does not have. The test of the command line reads this list, too.
+ADDED_COMMANDS = ("checkpoint",)
 
 # Command -> flags that the interface does not have. The test of the command line reads this list.
 ADDITIONS: Mapping[str, tuple[str, ...]] = {

@@ -10,6 +10,7 @@ not synchronise, `scale_gradients` where a window's weight is known at its end o
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -75,11 +76,19 @@ class Objects:
 
 @dataclass(frozen=True, kw_only=True)
 class Owned:
-    """Which parts of a checkpoint a strategy wrote or read itself, so that the common part leaves them."""
+    """Which parts of a checkpoint a strategy wrote or read itself, so that the common part leaves them.
+
+    Attributes:
+        models: weights of all models.
+        optimizers: state of all optimizers.
+        schedulers: state of all learning rate schedulers.
+        gradients: of an accumulation window that is open, on every rank.
+    """
 
     models: bool = False
     optimizers: bool = False
     schedulers: bool = False
+    gradients: bool = False
 
 
 class Strategy:
@@ -215,10 +224,21 @@ class Strategy:
         """Return the full weights of `model` under the user's module's names, on every rank that saves."""
         return self.unwrap(model).state_dict()
 
-    def save(self, models: Sequence[Module], optimizers: Sequence[Any], folder: Any) -> Owned:
-        """Write into `folder` what only this strategy can write, for all prepared objects."""
+    def save(self, models: Sequence[Module], optimizers: Sequence[Any], folder: Path, **kwargs: Any) -> Owned:
+        """Write into `folder` what only this strategy can write, for all prepared objects.
+
+        Every rank calls it, with a folder that becomes a checkpoint only when all ranks have written:
+        nothing in it may depend on its name. Files and folders of any name and depth are kept, brought to
+        the disk and summed up, each by one of the ranks.
+
+        Args:
+            models: what `prepare_model` gave.
+            optimizers: the prepared optimizers.
+            folder: where to write; seen by all ranks, or with folders of their own by those of one machine.
+            kwargs: what the user passed to `save_state` for the engine.
+        """
         return Owned()
 
-    def load(self, models: Sequence[Module], optimizers: Sequence[Any], folder: Any) -> Owned:
-        """Read from `folder` what `save` wrote."""
+    def load(self, models: Sequence[Module], optimizers: Sequence[Any], folder: Path) -> Owned:
+        """Read from `folder` what `save` wrote; every rank calls it, after all files were checked."""
         return Owned()

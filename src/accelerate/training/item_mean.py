@@ -12,7 +12,7 @@ counts, the gradients collected so far are corrected, and the last loss gets the
 a mean of gradients, so that the weight is the number of ranks over N.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch.nn import Module
@@ -45,6 +45,17 @@ class ItemMean:
         """Forget the window in hand and its models, which are not to be kept alive."""
         self._count = self._weight = None
         self._models = ()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return what is known of the window in hand on this rank, for a checkpoint inside of it."""
+        known = {"count": self._count, "weight": self._weight}
+        return {name: value for name, value in known.items() if value is not None}
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Go on in the window of a checkpoint; forget the one in hand."""
+        self.reset()
+        known = {name: value.to(self._run.device) for name, value in state.items()}
+        self._count, self._weight = known.get("count"), known.get("weight")
 
     def begin(self, models: Sequence[Module]) -> None:
         """Note that a micro-batch begins in which `models` are trained."""

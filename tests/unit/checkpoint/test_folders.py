@@ -1,9 +1,12 @@
+"""Which folder is written to or read from, and which old ones go."""
+
 import shutil
+from pathlib import Path
 
 import pytest
 
-from accelerate.checkpoint import folders
-from accelerate.errors import ConfigurationError, MissingCheckpointFileError
+from accelerate.checkpoint import disk, folders, manifest
+from accelerate.errors import ConfigurationError
 from accelerate.options.project import ProjectConfiguration
 
 
@@ -61,18 +64,48 @@ def test_automatic_naming_needs_a_project():
         folders.to_write("here", project)
 
 
-def test_the_newest_is_the_one_with_the_highest_number(project, tmp_path):
+def test_the_numbered_folders_come_with_the_highest_first(project, tmp_path):
     make(tmp_path, "checkpoint_9", "checkpoint_10", "foo")
     (tmp_path / "checkpoints" / "checkpoint_11").touch()
-    assert folders.to_read(None, project).name == "checkpoint_10"
+    assert list(folders.numbered(project)) == [10, 9]
+    assert folders.numbered(project)[10] == tmp_path / "checkpoints" / "checkpoint_10"
+    assert folders.following_number(project) == 11
 
 
 def test_there_is_no_checkpoint_yet(project, tmp_path):
-    with pytest.raises(MissingCheckpointFileError, match="holds no folder named checkpoint_<number>"):
-        folders.to_read(None, project)
+    assert folders.numbered(project) == {}
+    assert folders.following_number(project) == 0
     make(tmp_path, "foo")
-    with pytest.raises(FileNotFoundError):
-        folders.to_read(None, project)
+    assert folders.numbered(project) == {}
+
+
+def test_the_newest_is_asked_for_by_no_name_or_as_latest(project, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert folders.to_read(None, project) is None
+    assert folders.to_read("latest", project) is None
+    with pytest.raises(ConfigurationError, match="Tried to find latest"):
+        folders.to_read("latest", ProjectConfiguration())
+    (tmp_path / "latest").mkdir()
+    assert folders.to_read("latest", project) == Path("latest")
+
+
+def test_a_file_is_no_folder_to_write_to(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="that is a file"):
+        folders.to_write(tmp_path / "file", ProjectConfiguration())
+
+
+def test_checkpoints_are_made_outside_the_folder_that_is_searched(project, tmp_path):
+    assert folders.staging_parent(project) == tmp_path / ".staging"
+    assert folders.staging_parent(ProjectConfiguration()) is None
+
+
+def test_a_mounted_folder_of_checkpoints_has_its_own_staging(project, tmp_path):
+    elsewhere = Path("/dev/shm")
+    if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system")
+    (tmp_path / "checkpoints").symlink_to(elsewhere)
+    assert folders.staging_parent(project) == tmp_path / "checkpoints" / ".staging"
 
 
 @pytest.mark.parametrize(
@@ -87,16 +120,40 @@ def test_there_is_no_checkpoint_yet(project, tmp_path):
 )
 def test_the_oldest_go_and_the_new_one_stays_whatever_its_number(tmp_path, limit, expected):
     make(tmp_path, "checkpoint_2", "checkpoint_10", "checkpoint_9", "foo", "checkpoint_0")
-    folders.remove_oldest(tmp_path / "checkpoints" / "checkpoint_0", limit)
+    folders.remove_oldest(tmp_path / "checkpoints" / "checkpoint_0", limit, tmp_path / ".staging")
     assert left(tmp_path) == expected
 
 
-def test_what_cannot_be_removed_is_named(tmp_path, monkeypatch):
+def test_what_cannot_be_removed_is_named(tmp_path):
     make(tmp_path, "checkpoint_0", "checkpoint_1")
 
-    def refuse(path):
-        raise PermissionError(13, "Permission denied", str(path))
+    def refuse(operation, *paths):
+        if operation in ("rmdir", "rename"):
+            raise PermissionError(13, "Permission denied", str(paths[0]))
 
-    monkeypatch.setattr(shutil, "rmtree", refuse)
-    with pytest.warns(UserWarning, match=r"checkpoint_0 is beyond total_limit=1, but could not be removed"):
-        folders.remove_oldest(tmp_path / "checkpoints" / "checkpoint_1", 1)
+    warned = pytest.warns(
+        UserWarning, match=r"checkpoint_0 is beyond total_limit=1, but could not be removed"
+    )
+    with disk.observed(refuse), warned:
+        folders.remove_oldest(tmp_path / "checkpoints" / "checkpoint_1", 1, tmp_path / ".staging")
+
+
+def test_an_old_checkpoint_goes_out_of_sight_at_once_or_manifest_last(tmp_path):
+    for renames in (True, False):
+        make(tmp_path, "checkpoint_0", "checkpoint_1")
+        for name in (manifest.MANIFEST, "z", "a"):
+            (tmp_path / "checkpoints" / "checkpoint_0" / name).touch()
+        events = []
+
+        def observe(operation, *paths, renames=renames, events=events):
+            events.append((operation, paths[0].name))
+            if operation == "rename" and not renames:
+                raise OSError(18, "Invalid cross-device link")
+
+        with disk.observed(observe):
+            folders.remove_oldest(tmp_path / "checkpoints" / "checkpoint_1", 1, tmp_path / ".staging")
+        removed = [event for event in events if event[0] in ("rename", "unlink")]
+        assert removed[0] == ("rename", "checkpoint_0")
+        assert removed[1:] == [("unlink", "a"), ("unlink", "z"), ("unlink", manifest.MANIFEST)]
+        assert not list((tmp_path / ".staging").iterdir())
+        shutil.rmtree(tmp_path / "checkpoints")
