@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from accelerate.accelerator import Accelerator
+from accelerate.checkpoint.manifest import MANIFEST
 from accelerate.errors import ConfigurationError, OptimizerStepError
 from accelerate.options.handlers import AutocastKwargs, GradScalerKwargs
 from accelerate.state import AcceleratorState, is_initialized
@@ -182,5 +183,6 @@ def test_the_scaler_is_in_the_checkpoint_both_ways(tmp_path):
     plain.load_state_dict(saved)
     assert plain.get_scale() == 4  # with the update that the step called for
     torch.save({**saved, "scale": 32.0}, tmp_path / "ours" / "scaler.pt")
+    (tmp_path / "ours" / MANIFEST).unlink()  # the file was changed on purpose
     accelerator.load_state(tmp_path / "ours")
     assert accelerator.scaler.get_scale() == 32
