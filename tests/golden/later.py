@@ -15,9 +15,6 @@ LATER: Mapping[str, Sequence[str]] = {
         "accelerate.utils.memory.find_executable_batch_size",
         "accelerate.utils.memory.should_reduce_batch_size",
     ],
-    "launch and config": [
-        "accelerate.launchers",
-    ],
     "big models": [
         "accelerate.big_modeling",
         "accelerate.commands.estimate",

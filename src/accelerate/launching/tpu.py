@@ -137,4 +137,6 @@ def run_processes(plan: LaunchPlan) -> None:
     except ImportError as error:
         raise MissingPackageError(_NO_XLA) from error
     sys.argv = [plan.training_script, *plan.training_script_args]
-    xla_multiprocessing.spawn(PrepareForLaunch(main_function(plan)), args=(), nprocs=plan.num_processes)
+    # torch_xla starts a process per core, or one; it takes no other number.
+    number = 1 if plan.num_processes == 1 else None
+    xla_multiprocessing.spawn(PrepareForLaunch(main_function(plan)), args=(), nprocs=number)

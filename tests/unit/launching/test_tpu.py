@@ -88,7 +88,7 @@ def test_each_process_calls_the_function(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "tpu_script", types.ModuleType("tpu_script"))
     monkeypatch.setenv("FORK_LAUNCHED", "0")
     started = types.ModuleType("torch_xla.distributed.xla_multiprocessing")
-    started.spawn = lambda function, args, nprocs: [function(i, *args) for i in range(nprocs)]  # type: ignore[attr-defined]
+    started.spawn = lambda function, args, nprocs: [function(i, *args) for i in range(nprocs or 2)]  # type: ignore[attr-defined]
     package = types.ModuleType("torch_xla.distributed")
     package.xla_multiprocessing = started  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch_xla", types.ModuleType("torch_xla"))
