@@ -149,13 +149,13 @@ def test_a_board_reads_what_others_have_left(boards):
 def test_the_thread_publishes_what_has_changed(boards):
     first, second = boards(0), boards(1, timeout=0.2)
     second.enter("0", (0, 1), "gather", 1, ("train.py", 5))
-    wait_until(lambda: first._read([1])[1] is not None)
-    note = first._read([1])[1]
+    wait_until(lambda: first._read([1], first._main_store)[1] is not None)
+    note = first._read([1], first._main_store)[1]
     assert note is not None
     assert note.inside
     assert f"{os.path.basename(__file__)}:" in note.position
     second.leave()
-    wait_until(lambda: not first._read([1])[1].inside)
+    wait_until(lambda: not first._read([1], first._main_store)[1].inside)
 
 
 def test_a_rank_reads_only_the_notes_of_its_group(boards):
@@ -176,9 +176,20 @@ def test_a_run_that_is_short_opens_no_connection(boards, monkeypatch):
         patch.setattr(whereabouts, "own_connection", connect)
         second.close("with ValueError")
     assert not second._thread.is_alive()
-    notes = first._read([1])
+    notes = first._read([1], first._main_store)
     assert notes[1] is not None
     assert notes[1].ended == "with ValueError"
+
+
+def test_who_explains_opens_no_connection(boards, monkeypatch):
+    def connect(store: Any) -> Any:
+        pytest.fail("whoever kept the store may have left: that waits as long as the time-out")
+
+    first, _ = boards(0), boards(1)
+    first.enter("0", (0, 1), "gather", 1, ("train.py", 5))
+    with monkeypatch.context() as patch:
+        patch.setattr(whereabouts, "own_connection", connect)
+        assert "rank 1 is not here" in first.explain(1000.0)
 
 
 def test_a_store_that_cannot_be_cloned_is_used_itself():
@@ -202,7 +213,8 @@ class Gone:
 
 def test_without_its_store_a_board_says_so_and_its_thread_ends(boards, monkeypatch):
     board = boards(1, timeout=0.2)
-    monkeypatch.setattr(board, "_store", Gone())
+    monkeypatch.setattr(board, "_main_store", Gone())
+    monkeypatch.setattr(board, "_thread_store", Gone())
     board.enter("0", (0, 1), "gather", 1, ("train.py", 5))
     assert "Where the others are is not known" in board.explain(1.0)
     board.close("at its end")
@@ -217,10 +229,10 @@ def test_the_lowest_waiting_rank_speaks_once(boards, caplog):
     first, second, third = boards(0, timeout=0.2), boards(1, timeout=0.2), boards(2)
     third.enter("0", (0, 1, 2), "gather", 1, ("train.py", 5))
     third.leave()
-    third._publish(third._note())
+    third._publish(third._note(), third._main_store)
     for board in (first, second):
         board.enter("0", (0, 1, 2), "reduce", 2, ("train.py", 7))
-        board._publish(board._note())
+        board._publish(board._note(), board._main_store)
     wait_until(lambda: first._warned is not None and second._warned is not None and caplog.messages)
     time.sleep(0.1)
     (message,) = caplog.messages
@@ -234,7 +246,7 @@ def test_nobody_speaks_when_all_are_here(boards, caplog):
     first, second = boards(0, timeout=0.2), boards(1, timeout=0.2)
     for board in (first, second):
         board.enter("0", (0, 1), "reduce", 2, ("train.py", 7))
-        board._publish(board._note())
+        board._publish(board._note(), board._main_store)
     wait_until(lambda: first._warned is not None)
     time.sleep(0.1)
     assert caplog.messages == []
