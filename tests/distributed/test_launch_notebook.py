@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.notebook import Notebook
+from tests.unit.test_pages import blocks
 
 START = """
 import os
@@ -195,3 +196,10 @@ def test_a_gpu_that_was_used_before_anybody_looked(another: Notebook) -> None:
     shown = another.run("from accelerate import notebook_launcher\nnotebook_launcher(print, num_processes=2)")
     assert shown.error == "ConfigurationError"
     assert "before accelerate was imported, so that the line is not known" in shown.message
+
+
+def test_the_page_on_notebooks(another: Notebook) -> None:
+    cells = [code for page, code in blocks("python") if page == "notebooks.md"]
+    shown = [another.run(cell) for cell in cells]
+    assert [one.error for one in shown] == [None, None], [one.traceback for one in shown]
+    assert "2 processes on cpu" in shown[0].text
