@@ -48,6 +48,9 @@ from accelerate.options.handlers import (
 from accelerate.options.profile import (
     ProfileKwargs as ProfileKwargs,
 )
+from accelerate.runtime.batch_size import (
+    find_executable_batch_size as find_executable_batch_size,
+)
 from accelerate.runtime.rng import (
     synchronize_rng_states as synchronize_rng_states,
 )
@@ -68,6 +71,7 @@ __all__ = [
     "InitProcessGroupKwargs",
     "PartialState",
     "ProfileKwargs",
+    "find_executable_batch_size",
     "is_rich_available",
     "skip_first_batches",
     "synchronize_rng_states",
