@@ -8,6 +8,8 @@ HOMES = {
     "accelerate.accelerator": ["Accelerator"],
     "accelerate.compat.probes": ["is_rich_available"],
     "accelerate.data.skip": ["skip_first_batches"],
+    "accelerate.launching.debug": ["debug_launcher"],
+    "accelerate.launching.notebook": ["notebook_launcher"],
     "accelerate.options.data": ["DataLoaderConfiguration"],
     "accelerate.options.enums": [
         "DDPCommunicationHookType",

@@ -10,9 +10,6 @@ from collections.abc import Mapping, Sequence
 __all__ = ["LATER"]
 
 LATER: Mapping[str, Sequence[str]] = {
-    "launch and config": [
-        "accelerate.launchers",
-    ],
     "big models": [
         "accelerate.big_modeling",
         "accelerate.commands.estimate",

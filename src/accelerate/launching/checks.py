@@ -98,7 +98,12 @@ def is_effective(plan: LaunchPlan, name: str) -> bool:
     for active, group, _ in _ENGINE_OPTIONS:
         if name in _names(group):
             return active(plan)
-    return plan.tpu or name not in _names(PlatformLaunch) or name == "mpirun_hostfile"
+    if name in _MPI:
+        return plan.mpirun_hostfile is not None
+    return plan.tpu or name not in _names(PlatformLaunch)
+
+
+_MPI = frozenset({"mpirun_hostfile", "mpirun_kind"})
 
 
 def _names(group: type) -> frozenset[str]:
@@ -195,16 +200,22 @@ def _machines(plan: LaunchPlan, given: Given, machine: Machine) -> Iterator[str]
         )
     if plan.num_machines == 1:
         return
+    if not plan.reaches_machines:
+        yield from _places(plan, given, machine)
+    if plan.num_processes % plan.num_machines and plan.slurm != "rank":
+        yield (
+            f"{given.spell('num_processes')}: this is the number over all machines, and {plan.num_machines} "
+            f"machines cannot share it evenly: give a multiple of {plan.num_machines}"
+        )
+
+
+def _places(plan: LaunchPlan, given: Given, machine: Machine) -> Iterator[str]:
+    """This machine's number, and where it meets the others."""
     asked = given.spell("num_machines")
     if plan.machine_rank is None and plan.rdzv_backend == "static":
         yield f"{asked}: pass --machine_rank too, 0 on one machine and up to {plan.num_machines - 1}"
     if plan.main_process_ip is None:
         yield f"{asked}: pass --main_process_ip too, the address of the machine with --machine_rank 0"
-    if plan.num_processes % plan.num_machines:
-        yield (
-            f"{given.spell('num_processes')}: this is the number over all machines, and {plan.num_machines} "
-            f"machines cannot share it evenly: give a multiple of {plan.num_machines}"
-        )
     port = plan.main_process_port
     if plan.machine_rank == 0 and port and 0 < port <= 65535 and machine.port_in_use(port):
         yield (
@@ -215,7 +226,8 @@ def _machines(plan: LaunchPlan, given: Given, machine: Machine) -> Iterator[str]
 
 def _devices(plan: LaunchPlan, given: Given, machine: Machine) -> Iterator[str]:
     """Is there a device for every process?"""
-    if plan.cpu or plan.tpu or _is_uncounted(given):
+    # On a node of a job that is not this one, and where srun deals GPUs out, this process sees no others.
+    if plan.cpu or plan.tpu or plan.slurm in ("srun", "rank") or _is_uncounted(given):
         return
     if plan.gpu_ids not in (None, "all") and not _all_there(plan.gpu_ids or "", machine):
         yield (

@@ -12,6 +12,7 @@ import torch
 from accelerate.compat import env
 from accelerate.compat.system import physical_cores
 from accelerate.devices.base import Device
+from accelerate.devices.first_use import record_first_use
 from accelerate.devices.select import select
 from accelerate.options.enums import DistributedType
 from accelerate.runtime import header, mailbox, process_group
@@ -152,6 +153,7 @@ def _begin_notes(world: World, device: torch.device, *, debug: bool, together: b
 
 
 current = Current()
+record_first_use()
 
 
 def rejoin() -> None:
