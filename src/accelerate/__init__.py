@@ -22,6 +22,7 @@ HOMES = {
         "InitProcessGroupKwargs",
     ],
     "accelerate.options.profile": ["ProfileKwargs"],
+    "accelerate.runtime.batch_size": ["find_executable_batch_size"],
     "accelerate.runtime.rng": ["synchronize_rng_states"],
     "accelerate.state": ["PartialState"],
 }

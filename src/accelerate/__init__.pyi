@@ -55,6 +55,9 @@ from accelerate.options.handlers import (
 from accelerate.options.profile import (
     ProfileKwargs as ProfileKwargs,
 )
+from accelerate.runtime.batch_size import (
+    find_executable_batch_size as find_executable_batch_size,
+)
 from accelerate.runtime.rng import (
     synchronize_rng_states as synchronize_rng_states,
 )
@@ -76,6 +79,7 @@ __all__ = [
     "PartialState",
     "ProfileKwargs",
     "debug_launcher",
+    "find_executable_batch_size",
     "is_rich_available",
     "notebook_launcher",
     "skip_first_batches",

@@ -314,7 +314,9 @@ def _missing(mine: Note, notes: Mapping[int, Note | None]) -> list[str]:
 
 
 def _where(note: Note | None, *, several: bool) -> str:
-    it, its, is_, has = ("they", "their", "are", "have") if several else ("it", "its", "is", "has")
+    it, its, is_, has, was = (
+        ("they", "their", "are", "have", "were") if several else ("it", "its", "is", "has", "was")
+    )
     if note is not None and note.inside:
         return f"{is_} not here: {it} {is_} in {note.call}"
     if note is None or not note.group:
@@ -325,7 +327,7 @@ def _where(note: Note | None, *, several: bool) -> str:
         return text
     if note.ended:
         return f"{text}; {it} {has} left the run {note.ended}"
-    return f"{text}; {it} {is_} now at {note.position}" if note.position else text
+    return f"{text}; {it} {was} last seen at {note.position}" if note.position else text
 
 
 def format_ranks(ranks: Iterable[int]) -> str:

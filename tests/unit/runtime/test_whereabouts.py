@@ -60,7 +60,8 @@ def test_who_is_not_here_and_where_that_rank_is():
     assert text.startswith("reduce number 13 at train.py:90 has failed on rank 0 after 3.0 s.\n")
     assert (
         "\n  rank 1 is not here: its last call was gather number 12 at train.py:88; "
-        "it is now at train.py:95 in `backward`.\n  This rank, 0, is in reduce number 13 at train.py:90.\n"
+        "it was last seen at train.py:95 in `backward`.\n"
+        "  This rank, 0, is in reduce number 13 at train.py:90.\n"
     ) in text
     assert "this run cannot continue" in text
 
@@ -69,7 +70,7 @@ def test_who_is_not_here_and_where_that_rank_is():
     ("note", "words"),
     [
         (None, "rank 1 is not here: it has made no call yet."),
-        (Note(position="a.py:1 in `f`"), "it has made no call yet; it is now at a.py:1 in `f`."),
+        (Note(position="a.py:1 in `f`"), "it has made no call yet; it was last seen at a.py:1 in `f`."),
         (Note(ended="at its end"), "it has made no call yet; it has left the run at its end."),
         (
             Note(group="0", operation="gather", number=12, site="a.py:1", ended="with ValueError"),
@@ -92,7 +93,8 @@ def test_what_is_said_of_a_rank_that_is_elsewhere(note, words):
 def test_ranks_at_one_place_are_named_together():
     text = absence(0, HERE, {0: HERE, 1: AWAY, 2: HERE, 3: AWAY, 4: HERE, 5: None, 6: None}, 3.0)
     assert (
-        "ranks 1, 3 are not here: their last call was gather number 12 at train.py:88; they are now" in text
+        "ranks 1, 3 are not here: their last call was gather number 12 at train.py:88; they were last seen"
+        in text
     )
     assert "ranks 5-6 are not here: they have made no call yet." in text
     assert "ranks 2, 4 are here too." in text
