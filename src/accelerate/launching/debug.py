@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from torch.multiprocessing.spawn import ProcessException, start_processes
@@ -10,13 +10,21 @@ from torch.multiprocessing.spawn import ProcessException, start_processes
 from accelerate.compat import env
 from accelerate.errors import ConfigurationError, LaunchError
 from accelerate.launching.forked import PrepareForLaunch
-from accelerate.launching.ranks import RankFunction, in_fresh_thread, raise_first_failure, silent_logger
+from accelerate.launching.ranks import (
+    RankFunction,
+    checked_arguments,
+    checked_count,
+    in_fresh_thread,
+    raise_first_failure,
+    silent_logger,
+)
+from accelerate.runtime import process_group
 from accelerate.runtime.current import current
 
 __all__ = ["debug_launcher", "test_launch"]
 
 
-def debug_launcher(function: Callable[..., Any], args: Sequence[Any] = (), num_processes: int = 2) -> None:
+def debug_launcher(function: Callable[..., Any], args: tuple[Any, ...] = (), num_processes: int = 2) -> None:
     """Call a function in several forked processes on the CPU, and wait for all of them.
 
     The processes meet over a file and talk over the loopback interface; an accelerator of this machine is not
@@ -28,7 +36,7 @@ def debug_launcher(function: Callable[..., Any], args: Sequence[Any] = (), num_p
         num_processes: number of processes.
 
     Raises:
-        ConfigurationError: `num_processes` is less than 1.
+        ConfigurationError: `num_processes` is less than 1, or this process is a rank already.
         LaunchError: there is no fork on this system, or a process was ended from outside.
 
     Example:
@@ -37,8 +45,13 @@ def debug_launcher(function: Callable[..., Any], args: Sequence[Any] = (), num_p
         ...     assert Accelerator().num_processes == 2
         >>> debug_launcher(check)
     """
-    if num_processes < 1:
-        raise ConfigurationError(f"debug_launcher(num_processes={num_processes}): give at least 1")
+    args = checked_arguments("debug_launcher", function, args)
+    num_processes = checked_count("debug_launcher", num_processes=num_processes)
+    if process_group.is_started():
+        raise ConfigurationError(
+            "debug_launcher: this process is a rank already, and what it forked would take itself for it; "
+            "call debug_launcher from a process that is in no process group"
+        )
     if not hasattr(os, "fork"):
         raise LaunchError("debug_launcher needs to fork, which this system cannot: use `accelerate launch`")
     with tempfile.TemporaryDirectory(prefix="accelerate_debug_") as folder:
@@ -54,7 +67,7 @@ def debug_launcher(function: Callable[..., Any], args: Sequence[Any] = (), num_p
         }
         rank = RankFunction(PrepareForLaunch(function, debug=True), folder)
         with env.patch_environment(**variables):
-            _run(rank, tuple(args), num_processes, folder)
+            _run(rank, args, num_processes, folder)
 
 
 def test_launch() -> None:

@@ -9,15 +9,16 @@ import signal
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch.distributed
+from torch.distributed import DistNetworkError, DistStoreError
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
-from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.elastic.rendezvous import RendezvousError, RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from accelerate.compat import env
@@ -27,7 +28,14 @@ from accelerate.errors import ConfigurationError, LaunchError, MissingPackageErr
 from accelerate.launching.forked import PrepareForLaunch
 from accelerate.launching.history import told_first_use
 from accelerate.launching.machine import look
-from accelerate.launching.ranks import RankFunction, in_fresh_thread, raise_first_failure, silent_logger
+from accelerate.launching.ranks import (
+    RankFunction,
+    checked_arguments,
+    checked_count,
+    in_fresh_thread,
+    raise_first_failure,
+    silent_logger,
+)
 from accelerate.options.enums import PrecisionType
 from accelerate.state import forget_ended_training, is_initialized
 
@@ -59,6 +67,10 @@ class _Request:
     def world_size(self) -> int:
         return self.num_processes * self.num_nodes
 
+    @property
+    def meeting_point(self) -> str:
+        return self.rdzv_endpoint or f"{self.address}:{self.port}"
+
     def environ(self) -> dict[str, object]:
         """Return the variables of every process."""
         variables: dict[str, object] = {
@@ -80,7 +92,7 @@ class _Request:
 
 def notebook_launcher(
     function: Callable[..., Any],
-    args: Sequence[Any] = (),
+    args: tuple[Any, ...] = (),
     num_processes: int | None = None,
     mixed_precision: str = "no",
     use_port: str = "29500",
@@ -125,9 +137,9 @@ def notebook_launcher(
             the notebook already; the message says which line used it first.
         LaunchError: there is no fork on this system, or a process was ended from outside.
     """
-    if not callable(function):
-        raise TypeError(f"notebook_launcher({function!r}): give a function; it is called in each process")
-    if mixed_precision.lower() not in PrecisionType:
+    args = checked_arguments("notebook_launcher", function, args)
+    mixed_precision = str(mixed_precision or "no").lower()
+    if mixed_precision not in PrecisionType:
         known = ", ".join(map(str, PrecisionType.list()))
         raise ConfigurationError(
             f"notebook_launcher(mixed_precision={mixed_precision!r}): use one of {known}"
@@ -135,8 +147,10 @@ def notebook_launcher(
     if _has_tpu():
         _run_on_tpu(function, args, num_processes, mixed_precision)
         return
-    if num_processes is None or num_processes < 1:
-        raise ConfigurationError(_how_many(num_processes))
+    if num_processes is None:
+        raise ConfigurationError(_how_many())
+    num_processes = checked_count("notebook_launcher", num_processes=num_processes)
+    _check_watching(max_restarts, monitor_interval)
     if not 0 <= node_rank < num_nodes:
         raise ConfigurationError(
             f"notebook_launcher(node_rank={node_rank}, num_nodes={num_nodes}): machines are numbered from 0; "
@@ -147,14 +161,14 @@ def notebook_launcher(
         return
     request = _Request(
         num_processes=num_processes,
-        mixed_precision=mixed_precision.lower(),
+        mixed_precision=mixed_precision,
         port=_port(use_port, may_move=num_nodes == 1),
         address=master_addr,
         node_rank=node_rank,
         num_nodes=num_nodes,
         rdzv_backend=rdzv_backend,
         rdzv_endpoint=rdzv_endpoint,
-        rdzv_conf=rdzv_conf or {},
+        rdzv_conf=_settings(rdzv_conf),
         rdzv_id=rdzv_id,
         max_restarts=max_restarts,
         monitor_interval=monitor_interval,
@@ -162,13 +176,30 @@ def notebook_launcher(
     )
     _check_notebook()
     _check_devices(num_processes)
-    _run_forked(function, tuple(args), request)
+    _run_forked(function, args, request)
 
 
-def _how_many(asked: int | None) -> str:
+def _how_many() -> str:
     gpus = look(env.snapshot()).gpus
     example = f"num_processes={gpus}, one per GPU" if gpus else "num_processes=2, on the CPU"
-    return f"notebook_launcher(num_processes={asked}): say how many this machine runs, as in {example}"
+    return f"notebook_launcher(num_processes=None): say how many this machine runs, as in {example}"
+
+
+def _check_watching(max_restarts: int, monitor_interval: float) -> None:
+    if max_restarts < 0:
+        raise ConfigurationError(f"notebook_launcher(max_restarts={max_restarts}): give at least 0")
+    if not monitor_interval > 0:
+        raise ConfigurationError(
+            f"notebook_launcher(monitor_interval={monitor_interval}): give seconds greater than 0"
+        )
+
+
+def _settings(given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping | None):
+        raise TypeError(
+            f"notebook_launcher(rdzv_conf={given!r}): give a dictionary, as in rdzv_conf={{'timeout': 60}}"
+        )
+    return given or {}
 
 
 def _port(text: str, *, may_move: bool) -> int:
@@ -215,8 +246,8 @@ def _check_devices(num_processes: int) -> None:
     print(f"Launching training on {where}.")
 
 
-def _run_here(function: Callable[..., Any], args: Sequence[Any], mixed_precision: str) -> None:
-    variables = {"ACCELERATE_MIXED_PRECISION": mixed_precision.lower()}
+def _run_here(function: Callable[..., Any], args: tuple[Any, ...], mixed_precision: str) -> None:
+    variables = {"ACCELERATE_MIXED_PRECISION": mixed_precision}
     where = "one GPU" if look(env.snapshot()).gpus else "CPU"
     if torch.backends.mps.is_available():
         where = "MPS"
@@ -231,7 +262,7 @@ def _has_tpu() -> bool:
 
 
 def _run_on_tpu(
-    function: Callable[..., Any], args: Sequence[Any], num_processes: int | None, mixed_precision: str
+    function: Callable[..., Any], args: tuple[Any, ...], num_processes: int | None, mixed_precision: str
 ) -> None:
     try:
         from torch_xla.distributed import xla_multiprocessing  # type: ignore[import-not-found]
@@ -243,9 +274,9 @@ def _run_on_tpu(
     # torch_xla starts a process per core, or one; it takes no other number.
     number = 1 if num_processes == 1 else None
     print(f"Launching training on {'one TPU core' if number else 'all TPU cores'}.")
-    with env.patch_environment(ACCELERATE_MIXED_PRECISION=mixed_precision.lower()):
+    with env.patch_environment(ACCELERATE_MIXED_PRECISION=mixed_precision):
         launch = PrepareForLaunch(function, distributed_type="XLA")
-        xla_multiprocessing.spawn(launch, args=tuple(args), nprocs=number, start_method="fork")
+        xla_multiprocessing.spawn(launch, args=args, nprocs=number, start_method="fork")
 
 
 def _run_forked(function: Callable[..., Any], args: tuple[Any, ...], request: _Request) -> None:
@@ -264,6 +295,11 @@ def _run_forked(function: Callable[..., Any], args: tuple[Any, ...], request: _R
         )
         try:
             result: RunResult = in_fresh_thread(agent.run, lambda: _end(agent))
+        except (DistStoreError, DistNetworkError, RendezvousError) as error:
+            raise LaunchError(
+                f"the {request.num_nodes} machine(s) did not meet at {request.meeting_point}: {error}. Call "
+                "notebook_launcher on all of them, with the same address, port and number of machines"
+            ) from error
         finally:
             spec.rdzv_handler.shutdown()
         for failed, failure in sorted(result.failures.items()):
@@ -287,7 +323,7 @@ def _spec(rank: RankFunction, args: tuple[Any, ...], request: _Request) -> Worke
     handler = get_rendezvous_handler(
         RendezvousParameters(
             backend=request.rdzv_backend,
-            endpoint=request.rdzv_endpoint or f"{request.address}:{request.port}",
+            endpoint=request.meeting_point,
             run_id=run_id,
             min_nodes=request.num_nodes,
             max_nodes=request.num_nodes,

@@ -23,11 +23,18 @@ import torch
 
 from accelerate.compat import env
 from accelerate.compat.system import physical_cores
-from accelerate.errors import LaunchError, RankTraceback
+from accelerate.errors import ConfigurationError, LaunchError, RankTraceback
 from accelerate.runtime import process_group
 from accelerate.state import AcceleratorState, GradientState
 
-__all__ = ["RankFunction", "in_fresh_thread", "raise_first_failure", "silent_logger"]
+__all__ = [
+    "RankFunction",
+    "checked_arguments",
+    "checked_count",
+    "in_fresh_thread",
+    "raise_first_failure",
+    "silent_logger",
+]
 
 Result = TypeVar("Result")
 
@@ -78,13 +85,15 @@ class RankFunction:
             _share_cores()
             self._function(*args)
             process_group.stop()
-        except SystemExit as end:
-            if end.code not in (None, 0):
-                self._note(end)
-                raise RuntimeError(f"sys.exit({end.code!r})") from end
-        except BaseException as error:
+        except Exception as error:
             self._note(error)
             raise
+        except BaseException as end:
+            if isinstance(end, SystemExit) and end.code in (None, 0):
+                return
+            # torch takes these for a good end, or waits for a result that will not come.
+            self._note(end)
+            raise RuntimeError(f"ended by {end!r}") from end
 
     def _note(self, error: BaseException) -> None:
         failure = _Failure(
@@ -95,6 +104,38 @@ class RankFunction:
             pickled=_pickled(error),
         )
         Path(self._folder, f"{os.getpid()}.failure").write_bytes(pickle.dumps(failure))
+
+
+def checked_arguments(caller: str, function: Any, args: Any) -> tuple[Any, ...]:
+    """Return what the function is to be called with.
+
+    Raises:
+        TypeError: `function` cannot be called, or `args` is no tuple or list.
+    """
+    if not callable(function):
+        raise TypeError(f"{caller}({function!r}): give a function; it is called in each process")
+    if not isinstance(args, tuple | list):
+        raise TypeError(f"{caller}(args={args!r}): give a tuple, as in args=({args!r},)")
+    return tuple(args)
+
+
+def checked_count(caller: str, **given: Any) -> int:
+    """Return a number of processes.
+
+    Args:
+        caller: the function of the user's call, for the message.
+        given: its argument, by name.
+
+    Raises:
+        TypeError: it is no whole number.
+        ConfigurationError: it is less than 1.
+    """
+    ((name, value),) = given.items()
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise TypeError(f"{caller}({name}={value!r}): give a whole number")
+    if value < 1:
+        raise ConfigurationError(f"{caller}({name}={value!r}): give at least 1")
+    return int(value)
 
 
 def in_fresh_thread(run: Callable[[], Result], interrupt: Callable[[], None]) -> Result:

@@ -159,9 +159,7 @@ def parse_text(path: str | Path) -> dict[str, Any]:
     """
     file = Path(path)
     if file.is_dir():
-        raise MissingConfigurationError(
-            f"the configuration file {path} is a folder: give the path of a file in it"
-        )
+        raise MissingConfigurationError(f"the configuration file {path} is a folder: give a file in it")
     if not file.exists():
         raise MissingConfigurationError(
             f"the configuration file {path} does not exist: give the path of one, or write it with "

@@ -64,11 +64,16 @@ def fail_oddly() -> None:
     raise OddError("two", "words")
 
 
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize(
     ("function", "words"),
     [
         (fail_oddly, "failed: .*OddError: two words"),
         (lambda: sys.exit(3), "failed: SystemExit: 3"),
+        (interrupt, "failed: KeyboardInterrupt"),
         (lambda: os.kill(os.getpid(), 9), "was ended by SIGKILL"),
         (lambda: os._exit(5), "ended with exit code 5, without an exception"),
     ],
@@ -89,3 +94,8 @@ def test_the_check_of_a_launch() -> None:
 def test_no_process_at_all() -> None:
     with pytest.raises(ConfigurationError, match=r"num_processes=0\): give at least 1"):
         debug_launcher(print, num_processes=0)
+
+
+def test_a_rank_forks_no_others() -> None:
+    with pytest.raises(ConfigurationError, match="this process is a rank already"):
+        debug_launcher(lambda: debug_launcher(print), num_processes=1)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from accelerate.errors import ConfigurationError, MissingPackageError
+from accelerate.errors import ConfigurationError, LaunchError, MissingPackageError
 from accelerate.launching import notebook
 from accelerate.launching.machine import Machine
 from accelerate.launching.notebook import notebook_launcher
@@ -20,7 +20,9 @@ def no_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "words"),
     [
         ({"num_processes": None}, r"num_processes=None\): say how many"),
-        ({"num_processes": 0}, r"num_processes=0\): say how many"),
+        ({"num_processes": 0}, r"num_processes=0\): give at least 1"),
+        ({"max_restarts": -1}, "give at least 0"),
+        ({"monitor_interval": 0}, "give seconds greater than 0"),
         ({"mixed_precision": "half"}, r"mixed_precision='half'\): use one of no, fp8, fp16, bf16"),
         ({"node_rank": 2, "num_nodes": 2}, "give a node_rank that is smaller than num_nodes"),
         ({"use_port": "http"}, r"use_port='http'\): give a port"),
@@ -33,9 +35,27 @@ def test_contradictions(arguments: dict[str, Any], words: str) -> None:
         notebook_launcher(print, **{"num_processes": 2, **arguments})
 
 
-def test_something_that_cannot_be_called() -> None:
-    with pytest.raises(TypeError, match="give a function"):
-        notebook_launcher("train", num_processes=2)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"function": "train"}, "give a function"),
+        ({"args": 1}, r"args=1\): give a tuple, as in args=\(1,\)"),
+        ({"args": "word"}, r"give a tuple, as in args=\('word',\)"),
+        ({"num_processes": "2"}, r"num_processes='2'\): give a whole number"),
+        ({"num_processes": 2.0}, "give a whole number"),
+        ({"num_processes": True}, "give a whole number"),
+        ({"rdzv_conf": "timeout=3"}, r"give a dictionary, as in rdzv_conf=\{'timeout': 60\}"),
+    ],
+)
+def test_wrong_types(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        notebook_launcher(**{"function": print, "num_processes": 2, **arguments})
+
+
+def test_machines_that_do_not_come() -> None:
+    port = str(notebook.get_free_port())
+    with pytest.raises(LaunchError, match=r"the 2 machine\(s\) did not meet at 127\.0\.0\.1:"):
+        notebook_launcher(print, num_processes=1, num_nodes=2, use_port=port, rdzv_conf={"timeout": 1})
 
 
 def test_one_process_is_this_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -288,7 +288,7 @@ def test_what_is_no_regular_file(tmp_path: Path) -> None:
         assert read(f"/dev/fd/{receiver}").values == {"mixed_precision": "bf16"}
     finally:
         os.close(receiver)
-    with pytest.raises(MissingConfigurationError, match="is a folder: give the path of a file in it"):
+    with pytest.raises(MissingConfigurationError, match="is a folder: give a file in it"):
         read(tmp_path)
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigurationError, match=r"binary\.yaml cannot be read: 'utf-8' codec"):
