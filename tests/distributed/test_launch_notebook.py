@@ -64,7 +64,7 @@ def test_functions_of_the_notebook_run(notebook: Notebook) -> None:
     shown = notebook.run('notebook_launcher(train, (1,), num_processes=2, mixed_precision="bf16")')
     assert shown.error is None, shown.traceback
     assert ranks(shown.text) == ["rank 0 of 2 0 23 bf16", "rank 1 of 2 1 23 bf16"]
-    assert shown.text.startswith("Launching training on 2 processes on the CPU.\n")
+    assert shown.text.startswith("Launching training on 2 CPU processes.\n")
 
 
 def test_nothing_is_left_in_the_notebook(notebook: Notebook) -> None:

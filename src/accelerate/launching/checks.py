@@ -80,7 +80,28 @@ def find_warnings(plan: LaunchPlan, given: Given) -> list[str]:
         elif said:
             keys = sorted({given.file.keys[name].partition(".")[0] for name in said})
             warnings.append(f"{', '.join(keys)} in {given.file.path}: no effect without {how}")
-    return warnings
+    return [*warnings, *_idle_flags(plan, given)]
+
+
+def _idle_flags(plan: LaunchPlan, given: Given) -> Iterator[str]:
+    """Flags that another launcher than the one of this plan would read."""
+    if given.source("mpirun_kind") == "flag" and plan.mpirun_hostfile is None:
+        yield "--mpirun_kind: no effect without --mpirun_hostfile"
+    if given.source("srun_args") == "flag" and plan.slurm != "srun":
+        yield "--srun_args: no effect where this command calls no srun (--slurm)"
+    others = {
+        "mpirun starts": plan.mpirun_hostfile is not None,
+        "srun has started": plan.slurm == "rank",
+        "torch_xla starts": plan.tpu,
+    }
+    typed = [_flag(name) for name in _OF_ELASTIC if given.source(name) == "flag"]
+    starter = next((words for words, is_so in others.items() if is_so), None)
+    if starter is not None and typed:
+        yield f"{', '.join(typed)}: no effect, since {starter} the processes"
+
+
+# What torch elastic reads, which watches the processes that it has started.
+_OF_ELASTIC = ("tee", "log_dir", "role", "rdzv_backend", "rdzv_conf", "max_restarts", "monitor_interval")
 
 
 # Whether a group of options has an effect, the group, and what gives it one.

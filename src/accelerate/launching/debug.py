@@ -78,23 +78,23 @@ def test_launch() -> None:
 def _run(rank: RankFunction, args: tuple[Any, ...], num_processes: int, folder: str) -> None:
     context: Any = None
 
-    def run() -> tuple[int, int] | None:
-        """Return index and exit code of a process that failed; None when all is well."""
+    def run() -> bool:
+        """Return whether all processes ended well."""
         nonlocal context
         start: Any = start_processes  # has no annotations
         context = start(rank, args=args, nprocs=num_processes, join=False, start_method="fork")
         try:
             while not context.join():
                 pass
-        except ProcessException as error:
-            return error.error_index, getattr(error, "exit_code", 1)
-        return None
+        except ProcessException:
+            return False
+        return True
 
     def interrupt() -> None:
         for process in context.processes if context is not None else ():
             process.terminate()
 
     with silent_logger("torch.multiprocessing.spawn"):
-        failed = in_fresh_thread(run, interrupt)
-    if failed is not None:
-        raise_first_failure(folder, num_processes, rank=failed[0], exit_code=failed[1])
+        is_well = in_fresh_thread(run, interrupt)
+    if not is_well:
+        raise_first_failure(folder, num_processes, context.processes)

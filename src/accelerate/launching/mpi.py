@@ -9,18 +9,22 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import ClassVar
 
 from accelerate.compat import env
 from accelerate.launching.base import Launcher
 from accelerate.launching.child import run_child
 from accelerate.launching.command import script_command
+from accelerate.launching.hosts import parse_hosts
 from accelerate.options.launch import LaunchPlan
 
 __all__ = ["MpiLauncher", "find_kind", "kind_of"]
 
 _LOOPBACK = "127.0.0.1"
 _PROGRAMS = {"openmpi": "mpirun", "intel": "mpirun", "mpich": "mpiexec", "mvapich": "mpirun_rsh"}
+# Believed before those of an MPI: the caller's own, if it has them, would make every rank the same one.
+_OF_ONE_RANK = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
 _ASK_TIMEOUT = 10.0  # seconds
 # Open MPI does not start as root without them; whoever launches as root has decided that already.
 _AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -38,10 +42,11 @@ class MpiLauncher(Launcher):
     def problems(self, plan: LaunchPlan) -> list[str]:
         """Return also whether the list of machines or the program is missing."""
         found = super().problems(plan)
-        if not os.path.isfile(plan.mpirun_hostfile or ""):
+        file = Path(plan.mpirun_hostfile or "")
+        if not file.is_file() or not parse_hosts(file.read_text(encoding="utf-8", errors="replace")):
+            wrong = "it lists no machine" if file.is_file() else "there is no such file"
             found.append(
-                f"--mpirun_hostfile {plan.mpirun_hostfile}: there is no such file; write one with a line per "
-                "machine, as in `node1 slots=4`"
+                f"--mpirun_hostfile {file}: {wrong}; write one with a line per machine, as in `node1 slots=4`"
             )
         program = _program(plan)
         if shutil.which(program, path=env.get("PATH")) is None:
@@ -73,6 +78,11 @@ class MpiLauncher(Launcher):
         if _kind(plan) == "openmpi" and hasattr(os, "geteuid") and os.geteuid() == 0:
             variables |= _AS_ROOT
         return variables
+
+    def full_environ(self, plan: LaunchPlan) -> dict[str, str]:
+        """Return the whole environment, in which only the variables of the MPI say who a rank is."""
+        full = super().full_environ(plan)
+        return {name: text for name, text in full.items() if name not in _OF_ONE_RANK}
 
     def run(self, plan: LaunchPlan) -> int:
         """Call mpirun and return its exit status, which is that of a rank that failed."""

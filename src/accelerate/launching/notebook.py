@@ -242,8 +242,9 @@ def _check_devices(num_processes: int) -> None:
             f"be used ({machine.evidence}); give num_processes={machine.gpus}, or set ACCELERATE_USE_CPU=yes "
             "to run on the CPU"
         )
-    where = f"{num_processes} GPUs" if machine.gpus else f"{num_processes} processes on the CPU"
-    print(f"Launching training on {where}.")
+    device = "GPU" if machine.gpus else "CPU process"
+    plural = "" if num_processes == 1 else "es" if device.endswith("s") else "s"
+    print(f"Launching training on {num_processes} {device}{plural}.")
 
 
 def _run_here(function: Callable[..., Any], args: tuple[Any, ...], mixed_precision: str) -> None:
@@ -302,8 +303,10 @@ def _run_forked(function: Callable[..., Any], args: tuple[Any, ...], request: _R
             ) from error
         finally:
             spec.rdzv_handler.shutdown()
-        for failed, failure in sorted(result.failures.items()):
-            raise_first_failure(folder, request.world_size, rank=failed, exit_code=failure.exitcode)
+        if result.is_failed():
+            processes = agent._pcontext._pc.processes  # type: ignore[union-attr]
+            first_rank = request.node_rank * request.num_processes
+            raise_first_failure(folder, request.world_size, processes, first_rank)
 
 
 def _can_redirect() -> bool:

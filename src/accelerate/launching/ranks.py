@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +103,7 @@ class RankFunction:
             text=_traceback(error),
             pickled=_pickled(error),
         )
-        Path(self._folder, f"{os.getpid()}.failure").write_bytes(pickle.dumps(failure))
+        _note_of(self._folder, os.getpid()).write_bytes(pickle.dumps(failure))
 
 
 def checked_arguments(caller: str, function: Any, args: Any) -> tuple[Any, ...]:
@@ -187,21 +187,26 @@ def silent_logger(name: str) -> Iterator[None]:
         logger.removeHandler(silence)
 
 
-def raise_first_failure(folder: str, num_ranks: int, *, rank: int, exit_code: int) -> None:
+def raise_first_failure(folder: str, num_ranks: int, processes: Sequence[Any], first_rank: int = 0) -> None:
     """Raise what the rank that failed first has raised.
 
     Args:
         folder: where the failures were noted.
-        num_ranks: ranks of this machine, for messages.
-        rank: one that failed, for the case that none has noted anything.
-        exit_code: how that one ended: negative for a signal.
+        num_ranks: ranks of all machines, for messages.
+        processes: those of this machine, in the order of ranks, all of them ended.
+        first_rank: rank of the first one.
 
     Raises:
-        LaunchError: the rank was ended from outside, its exception cannot be sent, or it called `sys.exit`.
+        LaunchError: a rank was ended from outside, its exception cannot be sent, or it called `sys.exit`.
     """
+    # Who dies without a word is the reason why others lose the connection, and say so.
+    for rank, process in enumerate(processes, first_rank):
+        is_noted = _note_of(folder, process.pid).exists()
+        if process.exitcode not in (None, 0, -signal.SIGTERM) and not is_noted:
+            raise LaunchError(f"rank {rank} of {num_ranks} {_ending(process.exitcode)}")
     failures = [pickle.loads(file.read_bytes()) for file in Path(folder).glob("*.failure")]
     if not failures:
-        raise LaunchError(f"rank {rank} of {num_ranks} {_ending(exit_code)}")
+        raise LaunchError(f"a rank of {num_ranks} was ended by SIGTERM, from outside")
     last = max(failure.attempt for failure in failures)
     first = min((failure for failure in failures if failure.attempt == last), key=lambda one: one.moment)
     cause = RankTraceback(f"rank {first.rank} of {num_ranks}:\n{first.text}")
@@ -209,6 +214,10 @@ def raise_first_failure(folder: str, num_ranks: int, *, rank: int, exit_code: in
     if isinstance(error, Exception):
         raise error from cause
     raise LaunchError(f"rank {first.rank} of {num_ranks} failed: {first.text.splitlines()[-1]}") from cause
+
+
+def _note_of(folder: str, pid: int) -> Path:
+    return Path(folder, f"{pid}.failure")
 
 
 def _ending(exit_code: int) -> str:

@@ -79,12 +79,28 @@ def test_one_machine_takes_a_free_port(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "OMPI_ALLOW_RUN_AS_ROOT" not in MpiLauncher().local_environ(plan)
 
 
+def test_the_callers_rank_is_not_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "0")
+    full = MpiLauncher().full_environ(resolution("here").plan)
+    assert not full.keys() & {"RANK", "WORLD_SIZE", "LOCAL_RANK"}
+    assert full["MASTER_ADDR"] == "127.0.0.1"
+
+
+def test_what_has_no_effect() -> None:
+    (warning,) = resolution("here", max_restarts=1, log_dir="logs").warnings
+    assert warning == "--log_dir, --max_restarts: no effect, since mpirun starts the processes"
+
+
 def test_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     plan = resolution("two", training_script=__file__).plan
     no_file, no_program = MpiLauncher().problems(plan)
     assert "two: there is no such file" in no_file
     assert "no mpirun on PATH" in no_program
+    (tmp_path / "empty").write_text("# none\n")
+    plan = resolution(str(tmp_path / "empty"), training_script=__file__).plan
+    assert "empty: it lists no machine" in MpiLauncher().problems(plan)[0]
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,15 @@ def test_who_places_machines_by_hand_is_obeyed(typed: dict[str, Any]) -> None:
     assert resolution(JOB, **typed).plan.slurm == "no"
 
 
+def test_what_has_no_effect() -> None:
+    assert resolution(TASKS, tee="3").warnings == ("--tee: no effect, since srun has started the processes",)
+    (warning,) = resolution({}, srun_args="-x").warnings
+    assert "calls no srun" in warning
+    assert resolution({}, mpirun_kind="intel").warnings == (
+        "--mpirun_kind: no effect without --mpirun_hostfile",
+    )
+
+
 def test_outside_of_a_job() -> None:
     assert plan({}).slurm == "no"
     (problem, *_) = resolution({}, slurm="srun").problems
