@@ -116,7 +116,8 @@ class SlurmLauncher(Launcher):
     def command(self, plan: LaunchPlan) -> list[str]:
         """Return the call of srun. What was typed goes along; each node decides the rest for itself."""
         nodes = str(plan.num_machines)
-        place = ["--nodes", nodes, "--ntasks", nodes, "--ntasks-per-node", "1", "--kill-on-bad-exit=1"]
+        # The launches tell each other of a failure, and end in order: srun must not end them before.
+        place = ["--nodes", nodes, "--ntasks", nodes, "--ntasks-per-node", "1", "--kill-on-bad-exit=0"]
         launch = [sys.executable, "-m", "accelerate.commands.launch", "--slurm", "node"]
         script = [plan.training_script, *plan.training_script_args]
         return ["srun", *place, *shlex.split(plan.srun_args or ""), *launch, *_typed(plan), *script]

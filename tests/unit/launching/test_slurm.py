@@ -82,7 +82,7 @@ def test_a_job_starts_the_command_on_each_node() -> None:
     assert isinstance(select(made), SlurmLauncher)
     assert made.num_machines == 2
     words = SlurmLauncher().command(made)
-    assert " ".join(words[:8]) == "srun --nodes 2 --ntasks 2 --ntasks-per-node 1 --kill-on-bad-exit=1"
+    assert " ".join(words[:8]) == "srun --nodes 2 --ntasks 2 --ntasks-per-node 1 --kill-on-bad-exit=0"
     python = words.index(sys.executable)
     assert words[8:python] == ["--cpus-per-task=8"]
     inner = "-m accelerate.commands.launch --slurm node --debug --mixed_precision bf16 --tee 3 t.py --x"
