@@ -187,10 +187,13 @@ class NoticeBoard:
         """
         mine = self._note()
         try:
-            self._publish(mine)
+            # This thread waits in the given connection no more, and one of its own could not be made when
+            # the store has gone.
+            store = PrefixStore(_PREFIX, self._given)
+            self._publish(mine, store)
             if seconds < self._timeout:
                 time.sleep(SETTLE)
-            notes = self._read(self._ranks)
+            notes = self._read(self._ranks, store)
         except RuntimeError:  # whoever kept the store has left
             notes = None
         if self._rank == 0:
@@ -224,11 +227,12 @@ class NoticeBoard:
             (store or self._store).set(str(self._rank), text)
             self._published = text
 
-    def _read(self, ranks: Iterable[int]) -> dict[int, Note | None]:
+    def _read(self, ranks: Iterable[int], store: Any = None) -> dict[int, Note | None]:
+        store = store or self._store
         notes: dict[int, Note | None] = {}
         for rank in ranks:
             key = str(rank)
-            notes[rank] = Note(**json.loads(self._store.get(key))) if self._store.check([key]) else None
+            notes[rank] = Note(**json.loads(store.get(key))) if store.check([key]) else None
         return notes
 
     def _watch(self) -> None:
@@ -263,6 +267,8 @@ class NoticeBoard:
 def own_connection(store: Any) -> Any:
     """Return a connection to `store` for a thread, which the main one does not block; else `store` itself."""
     try:
+        # An error at once where the store has gone; to connect would take the time-out.
+        store.check([_PREFIX])
         return store.clone()
     except (AttributeError, RuntimeError):  # an older torch, or a store that cannot be cloned
         return store

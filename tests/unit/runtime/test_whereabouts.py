@@ -203,6 +203,7 @@ class Gone:
 def test_without_its_store_a_board_says_so_and_its_thread_ends(boards, monkeypatch):
     board = boards(1, timeout=0.2)
     monkeypatch.setattr(board, "_store", Gone())
+    monkeypatch.setattr(board, "_given", Gone())
     board.enter("0", (0, 1), "gather", 1, ("train.py", 5))
     assert "Where the others are is not known" in board.explain(1.0)
     board.close("at its end")
@@ -238,3 +239,18 @@ def test_nobody_speaks_when_all_are_here(boards, caplog):
     wait_until(lambda: first._warned is not None)
     time.sleep(0.1)
     assert caplog.messages == []
+
+
+class Connected(dist.HashStore):
+    """A store that was there, and whose process has ended: a new connection would wait."""
+
+    def check(self, keys: list[str]) -> bool:
+        raise dist.DistNetworkError("Broken pipe")
+
+    def clone(self) -> dist.Store:
+        raise AssertionError("this would wait for the time-out")
+
+
+def test_no_connection_is_made_to_a_store_that_has_gone():
+    store = Connected()
+    assert whereabouts.own_connection(store) is store
