@@ -30,6 +30,7 @@ from accelerate.checkpoint.plan import (
 )
 from accelerate.checkpoint.restore import Source
 from accelerate.checkpoint.save import Save
+from accelerate.checkpoint.space import explained
 from accelerate.errors import CheckpointError
 from accelerate.options.project import ProjectConfiguration
 from accelerate.runtime.current import Current, current
@@ -94,8 +95,8 @@ def save_state(
     Raises:
         TypeError: no `output_dir`, and automatic naming is off.
         ConfigurationError: the folder that automatic naming comes to exists, or there is no project folder.
+        CheckpointWriteError: the disk is full, or a file cannot be written; it is an OSError, too.
         CheckpointError: with several ranks, one has failed; all raise it, and it names rank and cause.
-        OSError: a file cannot be written.
     """
     with ranks.step("while looking where to save", "Nothing was written.") as step:
         folder = folders.to_write(output_dir, project)
@@ -140,7 +141,8 @@ def _write(
     """Write what is this rank's to write into the staging folder; return the files that were summed up."""
     models = list(registry.models)
     weights = [strategy.state_dict(model) for model in models]
-    owned = strategy.save(models, registry.optimizers, save.folder, **kwargs)
+    with explained(save.folder):
+        owned = strategy.save(models, registry.optimizers, save.folder, **kwargs)
     for hook in hooks:
         hook(models, weights, str(save.folder))
     if registry.open_window and owned.models and not owned.gradients:

@@ -1,6 +1,7 @@
 """The order of a save and a load, what each of them covers, and what they say when something is missing."""
 
 import copy
+import errno
 import gc
 import inspect
 import logging
@@ -15,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from accelerate.checkpoint import files, restore
+from accelerate.checkpoint import disk, files, restore
 from accelerate.checkpoint.commit import place_of
 from accelerate.checkpoint.manifest import MANIFEST
 from accelerate.checkpointing import (
@@ -31,6 +32,7 @@ from accelerate.checkpointing import (
 from accelerate.devices.base import Device
 from accelerate.errors import (
     CheckpointError,
+    CheckpointWriteError,
     ConfigurationError,
     MissingCheckpointFileError,
     UnsafeCheckpointError,
@@ -668,3 +670,47 @@ def test_a_failed_save_leaves_nothing_and_does_not_count(tmp_path):
     assert names_in(tmp_path) == ["checkpoints"]
     assert names_in(tmp_path / "checkpoints") == ["checkpoint_0"]
     assert rank.project.iteration == 1
+
+
+# ---- what the system refuses
+
+
+class Full:
+    """A disk on which one operation fails, with the number of an error."""
+
+    def __init__(self, operation, number):
+        self.operation, self.number = operation, number
+
+    def __call__(self, operation, *paths):
+        if operation == self.operation and paths[0].name == "optimizer.bin":
+            raise OSError(self.number, os.strerror(self.number))
+
+
+@pytest.mark.parametrize("operation", ["create", "write", "sync"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_a_refusal_names_the_file_and_what_it_takes(tmp_path, operation, number):
+    registry, folder = trained(), tmp_path / "folder"
+    Rank().save(folder, registry)
+    expected = copy.deepcopy(states(registry))
+    with disk.observed(Full(operation, number)), pytest.raises(CheckpointWriteError) as raised:
+        Rank().save(folder, trained(1))
+    text = str(raised.value)
+    assert text.startswith("Writing ")
+    assert os.strerror(number) in text
+    assert ".folder.staging" in text
+    assert ("What this rank writes takes " in text) == (number != errno.EIO)
+    assert text.endswith(". Nothing was published: earlier checkpoints are as they were.")
+    assert os.listdir(tmp_path) == ["folder"]
+    other = trained(2)
+    Rank().load(folder, other)
+    assert equal(states(other), expected)
+
+
+def test_an_error_of_a_hook_stays_what_it_is(tmp_path):
+    def hook(models, weights, folder):
+        os.stat(f"{folder}/no/such/file")
+
+    with pytest.raises(FileNotFoundError) as raised:
+        Rank().save(tmp_path / "folder", trained(), hooks=[hook])
+    assert not isinstance(raised.value, CheckpointError)
+    assert os.listdir(tmp_path) == []

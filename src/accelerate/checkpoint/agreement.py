@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from accelerate.errors import AccelerateError, CheckpointError
+from accelerate.errors import AccelerateError, CheckpointError, CheckpointWriteError
 from accelerate.runtime import collectives
 from accelerate.runtime.current import Current
 from accelerate.runtime.rank_group import RankGroup
@@ -88,6 +88,8 @@ class Ranks:
         failures = {rank: failure for rank, (failure, _) in enumerate(replies) if failure is not None}
         kinds = {name for name, _ in failures.values()}
         if problem is not None and len(failures) == self.size and len(kinds) == 1:
+            if isinstance(problem, CheckpointWriteError):
+                problem.args = (f"{problem} {otherwise}",)
             raise problem
         if failures:
             raise _failure(failures, doing, otherwise) from problem

@@ -28,8 +28,10 @@ from safetensors.torch import save as safetensors_bytes
 
 from accelerate.checkpoint import disk, tensors
 from accelerate.checkpoint.shared import clean_state_dict_for_safetensors
+from accelerate.checkpoint.space import explained
 from accelerate.compat import env
 from accelerate.errors import CheckpointError, MissingCheckpointFileError, UnsafeCheckpointError
+from accelerate.modules.nested import walk
 from accelerate.runtime.current import current
 from accelerate.runtime.world import detect
 
@@ -40,6 +42,7 @@ __all__ = [
     "read_safetensors",
     "require_file",
     "save",
+    "size_of",
     "storable_tensors",
     "unsafe_names",
     "write_bytes",
@@ -93,7 +96,7 @@ def save(
     Raises:
         MissingCheckpointFileError: the folder does not exist.
         TypeError: `safe_serialization` is on and a value is not a tensor.
-        OSError: the disk is full, or the file cannot be written.
+        CheckpointWriteError: the disk is full, or the file cannot be written; it is an OSError.
 
     Example:
         >>> import tempfile
@@ -158,7 +161,11 @@ def write_file(obj: Any, path: FileName, *, safe_serialization: bool = False) ->
         with open(path, "wb") as pipe:
             save(obj, pipe, safe_serialization=safe_serialization)
         return
-    _replace(path, lambda temporary: write_new(obj, temporary, safe_serialization=safe_serialization))
+    _replace(
+        path,
+        lambda temporary: write_new(obj, temporary, safe_serialization=safe_serialization),
+        lambda: size_of(obj),
+    )
 
 
 def write_bytes(content: bytes, path: FileName) -> None:
@@ -168,7 +175,7 @@ def write_bytes(content: bytes, path: FileName) -> None:
         with disk.Writer(temporary) as writer:
             writer.write(content)
 
-    _replace(Path(path), write)
+    _replace(Path(path), write, lambda: len(content))
 
 
 def write_new(obj: Any, path: Path, *, safe_serialization: bool = False) -> disk.Stamp:
@@ -243,13 +250,20 @@ def storable_tensors(obj: Any) -> dict[str, torch.Tensor]:
     return clean_state_dict_for_safetensors(obj)
 
 
+def size_of(obj: Any) -> int:
+    """Return about how many bytes an object takes in a file: those of its tensors, shared memory once."""
+    tensors = [leaf for _, leaf in walk(obj) if isinstance(leaf, torch.Tensor)]
+    dense = [tensor for tensor in tensors if tensor.layout == torch.strided and not tensor.is_meta]
+    return sum({(tensor.device, tensor.data_ptr()): tensor.nbytes for tensor in dense}.values())
+
+
 def is_writer(save_on_each_node: bool) -> bool:
     """Return whether this process writes the files that exist once (once a machine, if asked for)."""
     world = current.world if current.started else detect(env.snapshot())
     return world.is_local_main if save_on_each_node else world.is_main
 
 
-def _replace(path: Path, write: Callable[[Path], Any]) -> None:
+def _replace(path: Path, write: Callable[[Path], Any], needed: Callable[[], int]) -> None:
     """Let `write` make a file beside `path` that is on the disk, and give it its name."""
     if not path.parent.is_dir():
         raise MissingCheckpointFileError(
@@ -257,12 +271,14 @@ def _replace(path: Path, write: Callable[[Path], Any]) -> None:
         )
     temporary = path.with_name(f".{path.name}.{secrets.randbits(64)}.partial")
     try:
-        write(temporary)
-        disk.rename(temporary, path)
+        with explained(temporary, needed):
+            write(temporary)
+            disk.rename(temporary, path)
     except BaseException:
         disk.unlink(temporary)
         raise
-    disk.sync(path.parent)
+    with explained(path):
+        disk.sync(path.parent)
 
 
 def _is_special(path: Path) -> bool:

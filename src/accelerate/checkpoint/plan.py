@@ -12,6 +12,7 @@ from typing import Any
 
 from accelerate.checkpoint import files, naming, rng, window
 from accelerate.checkpoint.disk import Stamp
+from accelerate.checkpoint.space import explained
 from accelerate.devices.base import Device
 
 __all__ = [
@@ -193,14 +194,17 @@ def write_plan(
 
     Returns:
         The files that were written, with `new`.
+
+    Raises:
+        CheckpointWriteError: the disk is full, or a file cannot be written.
     """
     stamps = {}
-    for file in plan:
-        if not (is_writer or file.every_rank):
-            continue
+    mine = [file for file in plan if is_writer or file.every_rank]
+    for file in mine:
         path = folder / file.name
         if new:
-            stamps[file.name] = files.write_new(file.content, path, safe_serialization=file.safe)
+            with explained(folder, lambda: sum(files.size_of(file.content) for file in mine)):
+                stamps[file.name] = files.write_new(file.content, path, safe_serialization=file.safe)
         else:
             files.write_file(file.content, path, safe_serialization=file.safe)
         logger.info("%s saved in %s", file.holds, path)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accelerate.checkpoint.space import size_in_words
 from accelerate.commands.utils import CustomArgumentParser, print_error
 from accelerate.errors import CheckpointError, ConfigurationError
 
@@ -19,7 +20,6 @@ __all__ = ["checkpoint_command", "checkpoint_command_parser", "main"]
 
 _WHOLE, _DAMAGED, _UNKNOWN, _INTERRUPTED = "whole", "damaged", "unknown", "interrupted"
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))  # seconds
-_SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,15 +258,6 @@ def age_in_words(seconds: float) -> str:
         if seconds >= length:
             return f"{int(seconds // length)} {unit}"
     return "0 s"
-
-
-def size_in_words(size: float) -> str:
-    """Return a number of bytes in three digits or so, such as "1.2 GB"."""
-    for unit in _SIZES[:-1]:
-        if size < 999.5:
-            return f"{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} {_SIZES[-1]}"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 from accelerate.checkpoint import disk
 from accelerate.checkpoint.commit import Staging, new_generation, place_of
 from accelerate.checkpoint.manifest import MANIFEST
-from accelerate.commands.checkpoint import age_in_words, main, size_in_words
+from accelerate.commands.checkpoint import age_in_words, main
 
 
 def make(folder, step, content="text"):
@@ -136,21 +136,6 @@ def test_neither_torch_nor_numpy_is_loaded(project):
     folder = str(project / "checkpoints" / "checkpoint_10")
     ended = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-
-
-@pytest.mark.parametrize(
-    ("size", "words"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "1.0 kB"),
-        (99_940, "99.9 kB"),
-        (123_456_789, "123 MB"),
-        (5e18, "5000.0 PB"),
-    ],
-)
-def test_sizes_in_words(size, words):
-    assert size_in_words(size) == words
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(-3, "0 s"), (59, "59 s"), (3600, "1 h"), (200_000, "2 d")])
