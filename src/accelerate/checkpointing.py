@@ -17,9 +17,9 @@ import torch
 from accelerate.checkpoint import files, folders, naming, restore, window
 from accelerate.checkpoint.agreement import Ranks
 from accelerate.checkpoint.choice import choose
-from accelerate.checkpoint.commit import is_pinned
 from accelerate.checkpoint.disk import Stamp
 from accelerate.checkpoint.model import save_model
+from accelerate.checkpoint.place import is_pinned
 from accelerate.checkpoint.plan import (
     Registry,
     plan_custom_object,
@@ -98,7 +98,7 @@ def save_state(
         CheckpointWriteError: the disk is full, or a file cannot be written; it is an OSError, too.
         CheckpointError: with several ranks, one has failed; all raise it, and it names rank and cause.
     """
-    with ranks.step("while looking where to save", "Nothing was written.") as step:
+    with ranks.step("while looking where to save", "Nothing was written.", arriving=True) as step:
         folder = folders.to_write(output_dir, project)
         step.value = (str(folder), is_pinned(folder))
     folder = _agreed_folder(step.answers, ranks, project)
@@ -212,7 +212,8 @@ def load_state(
     strict = load_model_func_kwargs.get("strict") is True
     chosen = choose(input_dir, project, ranks, strict=strict)
     source = Source(folder=chosen.folder, manifest=chosen.manifest)
-    with ranks.step("while loading", "The objects that were loaded into are in no defined state.") as step:
+    undefined = "The objects that were loaded into are in no defined state."
+    with ranks.step("while loading", undefined) as step, restore.undisturbed(source):
         step.value = _load(
             source, registry, run, strategy, tuple(hooks), location, load_kwargs or {}, load_model_func_kwargs
         )

@@ -7,6 +7,7 @@ import inspect
 import logging
 import os
 import random
+import shutil
 import warnings
 import weakref
 from pathlib import Path
@@ -17,8 +18,8 @@ import torch
 from torch import nn
 
 from accelerate.checkpoint import disk, files, restore
-from accelerate.checkpoint.commit import place_of
 from accelerate.checkpoint.manifest import MANIFEST
+from accelerate.checkpoint.place import place_of
 from accelerate.checkpointing import (
     Ranks,
     Registry,
@@ -81,7 +82,7 @@ class RunsOnLoad:
 class AloneAmongMany(Ranks):
     """A rank whose peers say what it says."""
 
-    def exchange(self, message):
+    def exchange(self, message, *, patient=False):
         return [message] * self.size
 
 
@@ -714,3 +715,68 @@ def test_an_error_of_a_hook_stays_what_it_is(tmp_path):
         Rank().save(tmp_path / "folder", trained(), hooks=[hook])
     assert not isinstance(raised.value, CheckpointError)
     assert os.listdir(tmp_path) == []
+
+
+# ---- another run that saves in the meantime
+
+
+def test_what_was_replaced_while_it_was_loaded_is_an_error(tmp_path):
+    folder = tmp_path / "folder"
+    Rank().save(folder, trained(custom_objects=[Counter(1)]))
+
+    class Slow(Counter):
+        def load_state_dict(self, state):
+            Rank().save(folder, trained(1, custom_objects=[Counter(2)]))
+
+    said = rf"{folder} was removed or replaced by another save while it was being loaded"
+    with pytest.raises(CheckpointError, match=said):
+        Rank().load(folder, trained(2, custom_objects=[Slow()]))
+
+
+def test_what_was_removed_while_it_was_loaded_is_an_error(tmp_path):
+    folder = tmp_path / "folder"
+    Rank().save(folder, trained())
+    with pytest.raises(CheckpointError, match="was removed or replaced by another save"):
+        Rank().load(folder, trained(2), hooks=[lambda models, folder: shutil.rmtree(folder)])
+
+
+def saving_meanwhile(monkeypatch, save):
+    """Have another run save while the first file is read to be checked."""
+    stamp, times = disk.stamp, []
+
+    def slow(path):
+        times.append(path)
+        if len(times) == 1:
+            with monkeypatch.context() as patch:
+                patch.setattr(disk, "stamp", stamp)
+                save()
+        return stamp(path)
+
+    monkeypatch.setattr(disk, "stamp", slow)
+
+
+def test_what_is_replaced_while_it_is_checked_is_checked_again(tmp_path, monkeypatch):
+    folder = tmp_path / "folder"
+    Rank().save(folder, trained(custom_objects=[Counter(1)]))
+    saving_meanwhile(monkeypatch, lambda: Rank().save(folder, trained(1, custom_objects=[Counter(2)])))
+    registry = trained(2, custom_objects=[Counter()])
+    Rank().load(folder, registry)
+    assert registry.custom_objects[0].value == 2
+
+
+def test_a_checkpoint_that_is_rotated_away_while_it_is_checked_gives_way_to_the_next(tmp_path, monkeypatch):
+    def rank(iteration):
+        return Rank(
+            ProjectConfiguration(
+                project_dir=str(tmp_path),
+                automatic_checkpoint_naming=True,
+                total_limit=1,
+                iteration=iteration,
+            )
+        )
+
+    rank(0).save(None, trained(custom_objects=[Counter(1)]))
+    saving_meanwhile(monkeypatch, lambda: rank(1).save(None, trained(1, custom_objects=[Counter(2)])))
+    registry = trained(2, custom_objects=[Counter()])
+    rank(0).load(None, registry)
+    assert registry.custom_objects[0].value == 2

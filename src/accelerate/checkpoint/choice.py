@@ -18,13 +18,15 @@ from pathlib import Path
 
 from accelerate.checkpoint import folders, manifest, naming
 from accelerate.checkpoint.agreement import Ranks
-from accelerate.checkpoint.commit import Staging, place_of, recover
+from accelerate.checkpoint.commit import Staging, recover
 from accelerate.checkpoint.manifest import Manifest
+from accelerate.checkpoint.place import journals, place_of
 from accelerate.errors import CheckpointError, MissingCheckpointFileError
 from accelerate.options.project import ProjectConfiguration
 
 __all__ = ["Chosen", "choose"]
 
+TRIES = 3
 _NOTHING_LOADED = "Nothing was loaded."
 _LEGACY, _UNREADABLE = "", "?"  # stand for the generation of a folder without manifest, with a damaged one
 
@@ -48,7 +50,7 @@ def choose(
     """Return the checkpoint to load, which is whole. Every rank calls it.
 
     A checkpoint whose publishing was interrupted is published first. Checkpoints that are passed over are
-    named in a warning on the main process.
+    named in a warning on the main process. Where another run saves in the meantime, it is tried again.
 
     Args:
         input_dir: what the user named; None or "latest" for the newest of automatic naming.
@@ -61,10 +63,32 @@ def choose(
         MissingCheckpointFileError: there is no checkpoint yet.
         CheckpointError: the checkpoint is damaged, or with `strict` one that is newer than the whole one.
     """
-    with ranks.step("while looking for the checkpoint", _NOTHING_LOADED) as step:
+    with ranks.step("while looking for the checkpoint", _NOTHING_LOADED, arriving=True) as step:
         folder = _named(input_dir, project)
         step.value = folder is None
-    if folder is None or any(step.answers):  # a folder called "latest" may be on some machines only
+    if any(step.answers):  # a folder called "latest" may be on some machines only
+        folder = None
+    for _ in range(TRIES - 1):
+        seen = _seen(folder, project)
+        try:
+            return _choose(folder, project, ranks, strict=strict)
+        except CheckpointError:
+            with ranks.step("while looking for the checkpoint", _NOTHING_LOADED) as step:
+                step.value = _seen(folder, project) != seen
+            if not any(step.answers):
+                raise
+    return _choose(folder, project, ranks, strict=strict)
+
+
+def _seen(folder: Path | None, project: ProjectConfiguration) -> object:
+    """Return what is there, as far as another run may change it; None for a folder means automatic naming."""
+    if folder is None:
+        return list(folders.numbered(project))
+    return _generation(folder), journals(place_of(folder))
+
+
+def _choose(folder: Path | None, project: ProjectConfiguration, ranks: Ranks, *, strict: bool) -> Chosen:
+    if folder is None:
         return _newest(project, ranks, strict=strict)
     _bring_together(folder, project, ranks)
     found = _checked(folder, ranks, may_lack_files=True)

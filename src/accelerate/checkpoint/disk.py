@@ -293,9 +293,10 @@ def unlink(path: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove an empty folder."""
+    """Remove an empty folder; fine if it is gone."""
     _tell("rmdir", path)
-    path.rmdir()
+    with contextlib.suppress(FileNotFoundError):
+        path.rmdir()
 
 
 def remove_tree(path: Path, *, last: str = "") -> None:
@@ -312,6 +313,9 @@ def remove_tree(path: Path, *, last: str = "") -> None:
     if not is_folder:
         unlink(path)
         return
-    for name in sorted(os.listdir(path), key=lambda name: (name == last, name)):
+    names: list[str] = []
+    with contextlib.suppress(FileNotFoundError):  # somebody else removes it, too
+        names = os.listdir(path)
+    for name in sorted(names, key=lambda name: (name == last, name)):
         remove_tree(path / name)
     remove_folder(path)

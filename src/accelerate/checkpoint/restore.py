@@ -6,16 +6,18 @@ What a part needs is checked before anything is loaded; what stays unused in the
 import logging
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from accelerate.checkpoint import files, naming, rng, window
+from accelerate.checkpoint import files, manifest, naming, rng, window
 from accelerate.checkpoint.manifest import MANIFEST, Manifest
 from accelerate.checkpoint.model import load_model
+from accelerate.checkpoint.place import journals, place_of
 from accelerate.checkpoint.plan import Registry, placed_loaders, stateful_loaders
 from accelerate.devices.base import Device
 from accelerate.errors import CheckpointError, MissingCheckpointFileError
@@ -30,6 +32,7 @@ __all__ = [
     "require_custom_objects",
     "require_files",
     "tell_unused",
+    "undisturbed",
 ]
 
 logger = logging.getLogger(__name__)
@@ -69,6 +72,41 @@ class Source:
     def unused(self) -> list[str]:
         """Return the files whose kind is known, and that nothing was loaded from."""
         return [name for name in self.names() if naming.is_checkpoint_file(name) and name not in self.used]
+
+
+@contextmanager
+def undisturbed(source: Source) -> Iterator[None]:
+    """Surround the loading of files that were checked, during which another run may save into their folder.
+
+    Raises:
+        CheckpointError: it did: what was loaded may be of two saves.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _is_replaced(source):
+            raise _disturbed(source) from error
+        raise
+    if _is_replaced(source):
+        raise _disturbed(source)
+
+
+def _is_replaced(source: Source) -> bool:
+    if source.manifest is None:
+        return False
+    try:
+        now = manifest.read(source.folder)
+    except (CheckpointError, OSError):
+        return True
+    is_another = now is None or now.generation != source.manifest.generation
+    return is_another or bool(journals(place_of(source.folder)))
+
+
+def _disturbed(source: Source) -> CheckpointError:
+    return CheckpointError(
+        f"{source.folder} was removed or replaced by another save while it was being loaded: what was loaded "
+        "may be of two saves. Load again."
+    )
 
 
 def location_of(map_location: Any, device: torch.device, *, on_device: bool) -> torch.device:

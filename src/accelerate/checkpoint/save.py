@@ -16,6 +16,7 @@ from typing import Any
 from accelerate.checkpoint import commit, disk, folders
 from accelerate.checkpoint.agreement import Ranks, Step
 from accelerate.checkpoint.disk import Stamp
+from accelerate.checkpoint.place import place_of
 from accelerate.checkpoint.space import explained
 from accelerate.options.project import ProjectConfiguration
 
@@ -44,23 +45,25 @@ class Save:
         self._target = target
         self._project = project
         self._ranks = ranks
-        self._staging = commit.Staging(
-            commit.place_of(target, folders.staging_parent(project), pinned=pinned)
-        )
+        self._staging = commit.Staging(place_of(target, folders.staging_parent(project), pinned=pinned))
         self._several_folders = project.save_on_each_node and ranks.size > ranks.local_size
         self._sealed = False
         self.folder = self._staging.folder
         self.leads = ranks.leads(self._several_folders)
 
     def __enter__(self) -> "Save":
-        if self._ranks.size > self._ranks.local_size:
-            self._several_folders = not self._is_shared()
-            self.leads = self._ranks.leads(self._several_folders)
-            self._warn_of_several_folders()
-        with self._step("while making the staging folder") as step:
-            if self.leads:
-                self._staging.begin()
-            step.value = commit.new_generation()
+        try:
+            if self._ranks.size > self._ranks.local_size:
+                self._several_folders = not self._is_shared()
+                self.leads = self._ranks.leads(self._several_folders)
+                self._warn_of_several_folders()
+            with self._step("while making the staging folder") as step:
+                if self.leads:
+                    self._staging.begin()
+                step.value = commit.new_generation()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
         self._generation = step.answers[0]
         return self
 
@@ -73,6 +76,7 @@ class Save:
             except OSError as reason:
                 if error is not None and hasattr(error, "add_note"):
                     error.add_note(f"The staging folder {self.folder} could not be removed ({reason}).")
+        self._staging.release()
 
     def _is_shared(self) -> bool:
         """Return whether all machines see one folder, so that it is written once."""
@@ -143,7 +147,7 @@ class Save:
                 old = self._staging.publish()
         # Only now has every machine the new one.
         if self.leads and old is not None:
-            _clear_up(lambda: disk.remove_tree(old), old)
+            _clear_up(lambda: commit.remove_unclaimed(old), old)
 
     def _half_published(self) -> str:
         if self._several_folders:

@@ -151,11 +151,11 @@ def _look(folder: Path, *, contents: bool) -> Found:
         contents: read all files; otherwise their sizes are compared.
     """
     from accelerate.checkpoint import manifest
-    from accelerate.checkpoint.commit import place_of
+    from accelerate.checkpoint.place import journals, place_of
 
     names = manifest.files_in(folder)
     size = sum((folder / name).lstat().st_size for name in names)
-    if place_of(folder).journal.is_dir():
+    if journals(place_of(folder)):
         problem = "publishing was interrupted: the next load or save will finish it"
         return Found(folder=str(folder), state=_INTERRUPTED, problems=[problem], size=size)
     try:

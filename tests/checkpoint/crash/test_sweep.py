@@ -13,11 +13,13 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.checkpoint.crash.scenario import USERS_FILE
+from accelerate.checkpoint import manifest
+from tests.checkpoint.crash.scenario import EXPECTED, USERS_FILE
 from tests.checkpoint.crash.server import Server
 
 FULL = os.environ.get("CRASH_SWEEP") == "full"
@@ -164,6 +166,21 @@ def test_killed_at_random_times(server, folder, num_ranks):
     for _ in range(NUM_RANDOM // (2 if FULL else 1)):
         stopped, outcomes = sweep.stop(after=chance.uniform(0.2, 1.0) * took)
         sweep.check(stopped, outcomes)
+
+
+@pytest.mark.parametrize("kind", ["named", "journal"])
+def test_several_runs_that_use_one_folder_do_not_mix(server, folder, kind):
+    seconds = 20 if FULL else 1.5
+    outcomes = server.run("save_and_load_beside_others", str(folder), kind, seconds, num_ranks=3, apart=True)
+    totals = Counter()
+    for outcome in outcomes:
+        assert outcome["status"] == 0, outcome["traceback"]
+        totals.update(outcome["value"])
+    assert set(totals) <= {"save", "resume", *EXPECTED}
+    assert min(totals["save"], totals["resume"], totals[EXPECTED[0]]) > 0
+    assert os.listdir(folder) == ["checkpoint"]
+    checkpoint = folder / "checkpoint"
+    assert list(manifest.problems(checkpoint, manifest.read(checkpoint).files)) == []
 
 
 def test_a_disk_that_is_really_full(tmp_path):

@@ -9,8 +9,9 @@ import zlib
 import pytest
 
 from accelerate.checkpoint import disk
-from accelerate.checkpoint.commit import Staging, new_generation, place_of
+from accelerate.checkpoint.commit import Staging, new_generation
 from accelerate.checkpoint.manifest import MANIFEST
+from accelerate.checkpoint.place import place_of
 from accelerate.commands.checkpoint import age_in_words, main
 
 
