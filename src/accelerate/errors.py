@@ -11,6 +11,7 @@
     │   └── AbsentRankError         (RuntimeError)  some ranks did not come to it, or are gone
     ├── CheckpointError             (RuntimeError)  a checkpoint cannot be written or read
     │   ├── MissingCheckpointFileError (FileNotFoundError)     a file that should be there is not
+    │   ├── MismatchedCheckpointError  (ValueError)    a file is of another object than the one to be loaded
     │   ├── CheckpointWriteError       (OSError)       the system refused to write: a full disk, say
     │   └── UnsafeCheckpointError      (pickle.UnpicklingError) reading a file would run code from it
     ├── OptimizerStepError          (RuntimeError)  an optimizer step cannot be made the way it was asked for
@@ -31,6 +32,7 @@ __all__ = [
     "DistributedOperationException",
     "EnvironmentVariableError",
     "LaunchError",
+    "MismatchedCheckpointError",
     "MissingCheckpointFileError",
     "MissingConfigurationError",
     "MissingPackageError",
@@ -84,6 +86,10 @@ class CheckpointError(AccelerateError, RuntimeError):
 
 class MissingCheckpointFileError(CheckpointError, FileNotFoundError):
     """A checkpoint folder lacks a file that what is being loaded needs."""
+
+
+class MismatchedCheckpointError(CheckpointError, ValueError):
+    """A file of a checkpoint is of another object than the one that is to be loaded."""
 
 
 class CheckpointWriteError(CheckpointError, OSError):

@@ -35,6 +35,7 @@ from accelerate.errors import (
     CheckpointError,
     CheckpointWriteError,
     ConfigurationError,
+    MismatchedCheckpointError,
     MissingCheckpointFileError,
     UnsafeCheckpointError,
 )
@@ -780,3 +781,32 @@ def test_a_checkpoint_that_is_rotated_away_while_it_is_checked_gives_way_to_the_
     registry = trained(2, custom_objects=[Counter()])
     rank(0).load(None, registry)
     assert registry.custom_objects[0].value == 2
+
+
+# ---- what does not fit is named
+
+
+def test_weights_of_another_model_are_named(tmp_path):
+    Rank().save(tmp_path, Registry(models=[nn.Linear(2, 2)]))
+    with pytest.raises(MismatchedCheckpointError, match=r"model\.safetensors does not fit the model: "):
+        Rank().load(tmp_path, Registry(models=[nn.Linear(2, 3)]))
+    Rank().save(tmp_path, Registry(models=[nn.Linear(2, 2)]), safe_serialization=False)
+    with pytest.raises(RuntimeError, match=r"pytorch_model\.bin does not fit the model: "):
+        Rank().load(tmp_path, Registry(models=[nn.Linear(2, 2, bias=False)]))
+
+
+def test_the_state_of_another_optimizer_is_named(tmp_path):
+    model = nn.Linear(2, 2)
+    both, one = torch.optim.SGD(model.parameters()), torch.optim.SGD([model.weight])
+    Rank().save(tmp_path, Registry(optimizers=[one, both]))
+    with pytest.raises(MismatchedCheckpointError, match=r"optimizer_1\.bin does not fit the SGD: "):
+        Rank().load(tmp_path, Registry(optimizers=[one, one]))
+    assert issubclass(MismatchedCheckpointError, ValueError)
+
+
+def test_what_cannot_be_pickled_is_named(tmp_path):
+    registry = Registry(custom_objects=[Counter(1), Counter(lambda: 1)])
+    said = r"^State of Counter cannot be saved as custom_checkpoint_1\.pkl: Can't pickle"
+    with pytest.raises(CheckpointError, match=said):
+        Rank().save(tmp_path / "folder", registry)
+    assert os.listdir(tmp_path) == []

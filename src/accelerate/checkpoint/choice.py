@@ -10,6 +10,7 @@ first. The old one is removed after all have published. So there is always a gen
 has.
 """
 
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -144,7 +145,7 @@ def _newest(project: ProjectConfiguration, ranks: Ranks, *, strict: bool) -> Cho
             break
     if not wrong:
         raise MissingCheckpointFileError(
-            f"load_state(): {project.project_dir}/{naming.CHECKPOINTS_FOLDER} holds no folder named "
+            f"load_state(): {folders.home(project)}/{naming.CHECKPOINTS_FOLDER} holds no folder named "
             "checkpoint_<number>."
         )
     raise CheckpointError(f"load_state({strict=}): {'; '.join(wrong)}. {_NOTHING_LOADED}")
@@ -197,7 +198,7 @@ def _numbered(
     number: int, lists: Sequence[Mapping[int, str]], project: ProjectConfiguration, ranks: Ranks
 ) -> Chosen | list[str]:
     """Return one checkpoint of automatic naming, or what is wrong with it; the same on all ranks."""
-    folder = naming.checkpoint_folder(str(project.project_dir), number)
+    folder = naming.checkpoint_folder(folders.home(project), number)
     if len({found.get(number) for found in lists}) > 1:
         return [f"{folder} is not of one save on every machine"]
     if project.save_on_each_node:
@@ -213,7 +214,7 @@ def _numbered(
 def _named(input_dir: str | PathLike[str] | None, project: ProjectConfiguration) -> Path | None:
     """Return the folder that the user named, which this machine may have sealed and not published."""
     if project.save_on_each_node and input_dir is not None:
-        folder = Path(input_dir).expanduser()
+        folder = Path(os.path.expanduser(input_dir))
         if not folder.exists() and _is_sealed(place_of(folder).staging):
             return folder
     return folders.to_read(input_dir, project)

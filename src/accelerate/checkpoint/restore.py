@@ -20,7 +20,7 @@ from accelerate.checkpoint.model import load_model
 from accelerate.checkpoint.place import journals, place_of
 from accelerate.checkpoint.plan import Registry, placed_loaders, stateful_loaders
 from accelerate.devices.base import Device
-from accelerate.errors import CheckpointError, MissingCheckpointFileError
+from accelerate.errors import CheckpointError, MismatchedCheckpointError, MissingCheckpointFileError
 
 __all__ = [
     "Source",
@@ -207,9 +207,19 @@ def load_objects(
         (naming.loader, placed_loaders(source.folder, registry.loaders)),
     ):
         for index, obj in objects:
-            obj.load_state_dict(files.load(source.take(name(index)), **kwargs))
+            state = files.load(source.take(name(index)), **kwargs)
+            try:
+                obj.load_state_dict(state)
+            except ValueError as error:  # what torch's optimizers raise
+                path = source.folder / name(index)
+                raise MismatchedCheckpointError(f"{path} does not fit the {_called(obj)}: {error}") from error
     if registry.scaler is not None:
         registry.scaler.load_state_dict(files.load(source.take(naming.scaler()), **kwargs))
+
+
+def _called(obj: Any) -> str:
+    inner = getattr(obj, "optimizer", getattr(obj, "scheduler", obj))
+    return type(inner).__name__
 
 
 def _make_room(optimizer: Any) -> None:

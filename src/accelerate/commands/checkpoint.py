@@ -86,6 +86,8 @@ def checkpoint_command(args: argparse.Namespace) -> int:
     for place in places:
         if not place.is_dir():
             raise ConfigurationError(f"{place}: there is no such folder")
+        if not _is_checkpoint(place):
+            raise ConfigurationError(f"{place}: that is no checkpoint; `ls` lists those that are in a folder")
     found = [_look(place, contents=verify) for place in places]
     if args.json:
         items = [asdict(item) for item in found]
@@ -128,7 +130,9 @@ def _inside(folder: Path) -> list[Path]:
 
     if (folder / naming.CHECKPOINTS_FOLDER).is_dir() and not _is_checkpoint(folder / "checkpoints"):
         folder = folder / naming.CHECKPOINTS_FOLDER
-    inside = [path for path in folder.iterdir() if path.is_dir() and _is_checkpoint(path)]
+    # Hidden ones are being written, or were left behind.
+    visible = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    inside = [path for path in visible if _is_checkpoint(path)]
     numbers = {path: naming.checkpoint_number(path.name) for path in inside}
     return sorted(inside, key=lambda path: (-(numbers[path] or -1), path.name))
 
@@ -137,8 +141,6 @@ def _is_checkpoint(folder: Path) -> bool:
     from accelerate.checkpoint import naming
     from accelerate.checkpoint.manifest import MANIFEST
 
-    if folder.name.startswith("."):
-        return False  # being written, or left behind
     names = {path.name for path in folder.iterdir()}
     return MANIFEST in names or any(naming.is_checkpoint_file(name) for name in names)
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 import zlib
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +71,14 @@ def test_ls_of_the_working_directory(project, capsys, monkeypatch):
     assert len(json.loads(output(capsys, "ls", "--json")[1])) == 3
 
 
+def test_a_folder_that_is_named_may_be_hidden(tmp_path, monkeypatch, capsys):
+    make(tmp_path / ".hidden", 1)
+    assert output(capsys, "verify", tmp_path / ".hidden")[0] == 0
+    (tmp_path / ".hidden" / "mine").mkdir()
+    monkeypatch.chdir(tmp_path / ".hidden" / "mine")
+    assert json.loads(output(capsys, "show", "..", "--json")[1])["step"] == 1
+
+
 def test_show_names_every_file(project, capsys):
     folder = project / "checkpoints" / "checkpoint_9"
     status, out, err = output(capsys, "show", folder)
@@ -98,6 +107,18 @@ def test_verify_does_not_vouch_for_a_folder_without_manifest(project, capsys):
     assert output(capsys, "verify", project / "checkpoints" / "checkpoint_1")[0] == 1
 
 
+@pytest.mark.parametrize("action", ["ls", "show", "verify"])
+@pytest.mark.parametrize("folder", ["safetensors", "pickles"])
+def test_a_checkpoint_of_the_reference_is_of_unknown_state(capsys, action, folder):
+    place = Path(__file__).parents[2] / "reference" / "data" / "checkpoint_1_15_0" / folder
+    status, out, _ = output(capsys, action, place, "--json")
+    assert status == (action == "verify")
+    found = json.loads(out) if action == "show" else json.loads(out)[0]
+    assert (found["folder"], found["state"], found["step"]) == (str(place), "unknown", None)
+    assert found["size"] == sum(path.stat().st_size for path in place.iterdir())
+    assert "unknown" in output(capsys, action, place)[1]
+
+
 def test_a_damaged_manifest_is_told(project, capsys):
     folder = project / "checkpoints" / "checkpoint_9"
     (folder / MANIFEST).write_text("{")
@@ -119,6 +140,7 @@ def test_an_interrupted_publishing_is_told(tmp_path, capsys):
     [
         (["ls", "nowhere"], "nowhere: there is no such folder"),
         (["verify", "."], r".: there is no checkpoint"),
+        (["show", "."], r".: that is no checkpoint"),
     ],
 )
 def test_what_is_not_there_is_an_error(tmp_path, monkeypatch, capsys, arguments, said):
