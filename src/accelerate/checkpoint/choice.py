@@ -69,23 +69,28 @@ def choose(
         step.value = folder is None
     if any(step.answers):  # a folder called "latest" may be on some machines only
         folder = None
-    for _ in range(TRIES - 1):
+    for _ in range(TRIES):
         seen = _seen(folder, project)
         try:
             return _choose(folder, project, ranks, strict=strict)
-        except CheckpointError:
+        except CheckpointError as error:
             with ranks.step("while looking for the checkpoint", _NOTHING_LOADED) as step:
                 step.value = _seen(folder, project) != seen
             if not any(step.answers):
                 raise
-    return _choose(folder, project, ranks, strict=strict)
+            last = error
+    raise CheckpointError(
+        f"{folder or folders.home(project)} was removed or replaced by another save while it was being "
+        f"loaded, {TRIES} times in a row. {_NOTHING_LOADED}"
+    ) from last
 
 
 def _seen(folder: Path | None, project: ProjectConfiguration) -> object:
     """Return what is there, as far as another run may change it; None for a folder means automatic naming."""
     if folder is None:
         return list(folders.numbered(project))
-    return _generation(folder), journals(place_of(folder))
+    # The journal first: it ends after the manifest has changed.
+    return journals(place_of(folder)), _generation(folder)
 
 
 def _choose(folder: Path | None, project: ProjectConfiguration, ranks: Ranks, *, strict: bool) -> Chosen:

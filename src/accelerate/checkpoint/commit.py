@@ -35,7 +35,7 @@ from accelerate.checkpoint.manifest import MANIFEST, Manifest
 from accelerate.checkpoint.place import INNER, Place, journals
 from accelerate.errors import CheckpointError
 
-__all__ = ["Staging", "new_generation", "recover", "remove_unclaimed"]
+__all__ = ["Staging", "new_generation", "recover"]
 
 MANY = 1000  # files of the user's in a folder from which on they are left where they are
 
@@ -56,6 +56,7 @@ class Staging:
         self.place = place
         self.folder = place.staging
         self._claim: Claim | None = None
+        self._old: Claim | None = None  # on the checkpoint that is replaced
 
     def begin(self) -> None:
         """Make the staging folder, after mending what an earlier save has left.
@@ -80,7 +81,7 @@ class Staging:
 
     def _remove_leftover(self, leftover: Path) -> None:
         try:
-            remove_unclaimed(leftover)
+            _remove_unclaimed(leftover)
         except CheckpointError:
             if leftover == self.folder:
                 raise  # another one in the same project is none of our business
@@ -138,6 +139,7 @@ class Staging:
             disk.rename(self.folder, place.target)
             disk.sync(place.target.parent)
             return None
+        self._old = wait_for(place.target)  # whoever made it may not have come to the end
         made = _carry_over(place.target, self.folder) if disk.can_exchange() else None
         if made is not None:
             if _exchanged(self.folder, place):
@@ -148,6 +150,11 @@ class Staging:
         _roll_forward(place.target, place.journal)
         return None
 
+    def remove_old(self) -> None:
+        """Remove the old checkpoint that `publish` gave, which this process holds."""
+        if self._old is not None and self._old.holds(self.folder):
+            disk.remove_tree(self.folder)
+
     def discard(self) -> None:
         """Remove the staging folder, with what is in it."""
         if self._claim is not None and self._claim.holds(self.folder):
@@ -156,9 +163,10 @@ class Staging:
 
     def release(self) -> None:
         """Let other processes have the place. Called at the end of a save, however it ends."""
-        if self._claim is not None:
-            self._claim.release()
-            self._claim = None
+        for claim in (self._claim, self._old):
+            if claim is not None:
+                claim.release()
+        self._claim = self._old = None
 
     def remove_parent(self) -> None:
         """Remove the folder that staging folders are made in, where it is of no other use."""
@@ -182,7 +190,7 @@ def recover(place: Place) -> None:
             claim.release()
 
 
-def remove_unclaimed(path: Path) -> None:
+def _remove_unclaimed(path: Path) -> None:
     """Remove what an earlier save has left.
 
     Raises:

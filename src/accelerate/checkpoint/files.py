@@ -15,7 +15,9 @@ import pickle
 import re
 import secrets
 import stat
+import struct
 import threading
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -41,6 +43,7 @@ __all__ = [
     "load",
     "read_safetensors",
     "require_file",
+    "require_intact",
     "save",
     "size_of",
     "storable_tensors",
@@ -72,6 +75,9 @@ _SAFE_GLOBALS: tuple[SafeGlobal, ...] = (
     *((_scalar, f"{package}.multiarray.scalar") for package in ("numpy.core", "numpy._core")),
 )
 _safe_globals_lock = threading.RLock()
+
+# What zipfile raises for damage depends on where the damage is.
+_ZIP_DAMAGE = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, struct.error)
 
 # How torch names, in the text of its error, the first thing that it refused to import.
 _REFUSED = re.compile(r"GLOBAL (\S+)")
@@ -221,6 +227,31 @@ def require_file(path: Path) -> None:
         else:
             found = f"the folder holds {', '.join(sorted(os.listdir(folder))) or 'nothing'}"
         raise MissingCheckpointFileError(f"{path} does not exist: {found}.")
+
+
+def require_intact(path: Path) -> None:
+    """Compare the checksums that `torch.save` has written into a file with what the file holds.
+
+    A file that does not exist, or has another format, is left to `load`.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    if not torch.serialization.get_crc32_options():
+        return  # who has switched checksums off writes wrong ones
+    try:
+        if not zipfile.is_zipfile(path):
+            return
+        with zipfile.ZipFile(path) as archive:
+            wrong = archive.testzip()
+    except _ZIP_DAMAGE as error:
+        wrong = str(error)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # that is a place in no file
+            raise
+        wrong = str(error)
+    if wrong is not None:
+        raise CheckpointError(f"{path} cannot be read: it is damaged (checksum of {wrong}).")
 
 
 def unsafe_names(path: FileName) -> list[str]:

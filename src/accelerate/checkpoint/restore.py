@@ -57,6 +57,13 @@ class Source:
         self.used.add(name)
         return self.folder / name
 
+    def load(self, name: str, **kwargs: Any) -> Any:
+        """Read a file that `torch.save` wrote; without a manifest its own checksums are compared."""
+        path = self.take(name)
+        if self.manifest is None:
+            files.require_intact(path)
+        return files.load(path, **kwargs)
+
     def names(self) -> list[str]:
         """Return the files of the checkpoint."""
         if self.manifest is not None:
@@ -94,12 +101,13 @@ def undisturbed(source: Source) -> Iterator[None]:
 def _is_replaced(source: Source) -> bool:
     if source.manifest is None:
         return False
+    if journals(place_of(source.folder)):  # asked first: a journal ends after the manifest has changed
+        return True
     try:
         now = manifest.read(source.folder)
     except (CheckpointError, OSError):
         return True
-    is_another = now is None or now.generation != source.manifest.generation
-    return is_another or bool(journals(place_of(source.folder)))
+    return now is None or now.generation != source.manifest.generation
 
 
 def _disturbed(source: Source) -> CheckpointError:
@@ -195,6 +203,9 @@ def load_objects(
 ) -> None:
     """Load models, optimizers, schedulers, loaders and the scaler."""
     for index, model in enumerate(registry.models):
+        pickled = source.folder / naming.weights(index, safe_serialization=False)
+        if source.manifest is None and pickled.exists():
+            files.require_intact(pickled)
         load_model(model, source.folder, index, location, **model_kwargs)
         source.used |= {naming.weights(index, safe_serialization=safe) for safe in (True, False)}
     kwargs = {"map_location": location, **load_kwargs}
@@ -207,14 +218,22 @@ def load_objects(
         (naming.loader, placed_loaders(source.folder, registry.loaders)),
     ):
         for index, obj in objects:
-            state = files.load(source.take(name(index)), **kwargs)
-            try:
-                obj.load_state_dict(state)
-            except ValueError as error:  # what torch's optimizers raise
-                path = source.folder / name(index)
-                raise MismatchedCheckpointError(f"{path} does not fit the {_called(obj)}: {error}") from error
+            _load_object(obj, source, name(index), **kwargs)
     if registry.scaler is not None:
-        registry.scaler.load_state_dict(files.load(source.take(naming.scaler()), **kwargs))
+        _load_object(registry.scaler, source, naming.scaler(), **kwargs)
+
+
+def _load_object(obj: Any, source: Source, name: str, **kwargs: Any) -> None:
+    state = source.load(name, **kwargs)
+    try:
+        obj.load_state_dict(state)
+    except CheckpointError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError) as error:  # what torch's objects raise
+        reason = f"{type(error).__name__}: {error}"
+        raise MismatchedCheckpointError(
+            f"{source.folder / name} does not fit the {_called(obj)}: {reason}"
+        ) from error
 
 
 def _called(obj: Any) -> str:
@@ -234,9 +253,9 @@ def _make_room(optimizer: Any) -> None:
 
 def load_custom_object(obj: Any, source: Source, index: int, *, weights_only: bool) -> None:
     """Load the index-th registered object."""
-    path = source.take(naming.custom_object(index))
-    logger.info("Loading the state of %s from %s", type(obj).__name__, path)
-    obj.load_state_dict(files.load(path, map_location="cpu", weights_only=weights_only))
+    name = naming.custom_object(index)
+    logger.info("Loading the state of %s from %s", type(obj).__name__, source.folder / name)
+    obj.load_state_dict(source.load(name, map_location="cpu", weights_only=weights_only))
 
 
 def load_gradients(
@@ -287,9 +306,9 @@ def load_random_states(source: Source, rank: int, device: Device) -> dict[str, A
     of_ranks = {
         of_rank: name for name in source.names() if (of_rank := naming.random_states_rank(name)) is not None
     }
-    own = source.take(naming.random_states(rank))
+    own = source.folder / naming.random_states(rank)
     try:
-        states = files.load(own, map_location="cpu")
+        states = source.load(own.name, map_location="cpu")
     except CheckpointError as error:
         warnings.warn(
             f"Random states of rank {rank} not restored: {error} The run goes on with other random numbers "

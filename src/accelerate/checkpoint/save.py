@@ -147,7 +147,7 @@ class Save:
                 old = self._staging.publish()
         # Only now has every machine the new one.
         if self.leads and old is not None:
-            _clear_up(lambda: commit.remove_unclaimed(old), old)
+            _clear_up(self._staging.remove_old, old)
 
     def _half_published(self) -> str:
         if self._several_folders:

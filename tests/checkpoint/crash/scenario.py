@@ -26,7 +26,7 @@ USERS_FILE = "notes.txt"
 # What may be said to one of several runs that save into one folder.
 EXPECTED = (
     "Another process works in",
-    "was removed or replaced by another save while it was being loaded",
+    "was removed or replaced by another save while it was being",
 )
 
 
