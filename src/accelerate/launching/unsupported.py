@@ -42,11 +42,6 @@ _ROWS: tuple[tuple[Callable[[LaunchPlan], bool], str], ...] = (
         "--mpirun_hostfile: this version does not call mpirun yet; call it yourself, as in "
         "`mpirun -n 4 accelerate launch --cpu script.py`",
     ),
-    (
-        lambda plan: plan.num_machines > 1,
-        "--num_machines: only one machine is supported so far; start `torchrun --nnodes ...` on each machine "
-        "instead",
-    ),
 )
 
 

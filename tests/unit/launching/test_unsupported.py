@@ -16,7 +16,6 @@ MACHINE = Machine(installed_gpus=4, gpus=4, evidence="made up", cores=4)
         ({"mixed_precision": "fp8"}, "has no fp8 yet"),
         ({"tpu": True}, "starts nothing on TPUs yet"),
         ({"mpirun_hostfile": "hosts", "cpu": True}, "does not call mpirun yet"),
-        ({"num_machines": 2}, "only one machine is supported so far"),
     ],
 )
 def test_what_is_missing_is_named(typed: dict[str, object], words: str) -> None:
