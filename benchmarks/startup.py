@@ -5,7 +5,8 @@
 Every row is a command, timed until its first line of output (`first line`) and until its end (`end`), with
 the processor seconds of all its processes. All commands take turns, so that a busy machine is busy for each
 of them; medians are shown, how they compare with the row that is named as the base, and whether the goals
-are met. `--reference` names the Python of a virtual environment that holds another implementation of the same interface.
+are met. `--reference` names the Python of a virtual environment that holds another implementation of the
+same interface.
 """
 
 import argparse
