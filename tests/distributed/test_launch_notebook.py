@@ -175,6 +175,9 @@ def test_an_interrupt_ends_the_ranks(another: Notebook, tmp_path: Path) -> None:
     pids = [int(file.name) for file in tmp_path.iterdir()]
     assert len(pids) == 2
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    shown = another.run("notebook_launcher(train, (1,), num_processes=2)")
+    assert shown.error is None, shown.traceback
+    assert len(ranks(shown.text)) == 2
 
 
 def test_the_line_that_used_the_gpu_first_is_named(another: Notebook, tmp_path: Path) -> None:

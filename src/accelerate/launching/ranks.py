@@ -150,12 +150,15 @@ def in_fresh_thread(run: Callable[[], Result], interrupt: Callable[[], None]) ->
     """
     results: list[Result] = []
     errors: list[BaseException] = []
+    done = threading.Event()  # a join that is interrupted takes the thread for ended, in some Pythons
 
     def work() -> None:
         try:
             results.append(run())
         except BaseException as error:
             errors.append(error)
+        finally:
+            done.set()
 
     with warnings.catch_warnings():
         # Python 3.12 warns of any fork beside threads; what is forked here has been made for it.
@@ -163,11 +166,13 @@ def in_fresh_thread(run: Callable[[], Result], interrupt: Callable[[], None]) ->
         thread = threading.Thread(target=work, name="ranks")
         thread.start()
         try:
-            thread.join()
+            done.wait()
         except BaseException:
             interrupt()
-            thread.join()
+            done.wait()
             raise
+        finally:
+            thread.join()
     if errors:
         raise errors[0]
     return results[0]
