@@ -18,7 +18,7 @@ from accelerate.compat import env
 from accelerate.errors import ConfigurationError
 from accelerate.launching.base import Launcher
 from accelerate.launching.child import run_child
-from accelerate.launching.command import script_command
+from accelerate.launching.command import SLURM_RANK_MARK, script_command
 from accelerate.launching.hosts import expand_nodes
 from accelerate.launching.simple import SimpleLauncher
 from accelerate.options.field import OptionInfo, options
@@ -160,6 +160,7 @@ class SlurmRankLauncher(SimpleLauncher):
         return variables | {
             "MASTER_ADDR": plan.main_process_ip or "127.0.0.1",
             "MASTER_PORT": str(plan.main_process_port),
+            SLURM_RANK_MARK: "1",
             "WORLD_SIZE": str(plan.num_processes),
         }
 

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from accelerate.errors import ConfigurationError
+from accelerate.launching.command import inherited
 from accelerate.launching.elastic import ElasticLauncher
 from accelerate.launching.machine import Machine
 from accelerate.launching.plan import Resolution, resolve
@@ -136,6 +137,8 @@ def test_a_task_is_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     assert environ["MASTER_PORT"] == str(made.main_process_port)
     assert environ["WORLD_SIZE"] == "5"
     assert "ACCELERATE_USE_CPU" not in environ
+    inside = inherited({**environ, "RANK": "4", "LOCAL_RANK": "1", "HOME": "/"})
+    assert inside.keys() & {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "HOME"} == {"HOME"}
     assert launcher.environ(plan(TASKS, cpu=True))["ACCELERATE_USE_CPU"] == "True"
     for name, text in TASKS.items():
         monkeypatch.setenv(name, text)
