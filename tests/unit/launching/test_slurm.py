@@ -71,6 +71,8 @@ def plan(environ: dict[str, str], content: dict[str, Any] | None = None, **typed
         ({**STEP, "RANK": "1", "WORLD_SIZE": "2"}, None),
         ({**STEP, "TORCHELASTIC_RUN_ID": "x"}, None),
         ({**JOB, "WORLD_SIZE": "2"}, "srun"),
+        ({**JOB, "SLURM_HET_SIZE": "2"}, None),
+        ({"SLURM_JOB_ID": "1", "SLURM_STEP_NUM_TASKS": "2"}, None),
     ],
 )
 def test_where_the_command_stands(environ: dict[str, str], part: str | None) -> None:
