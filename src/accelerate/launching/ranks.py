@@ -36,6 +36,7 @@ __all__ = [
     "silent_logger",
 ]
 
+_STOP_TIMEOUT = 60.0  # seconds; longer than torch takes to kill what does not end
 Result = TypeVar("Result")
 
 
@@ -163,16 +164,14 @@ def in_fresh_thread(run: Callable[[], Result], interrupt: Callable[[], None]) ->
     with warnings.catch_warnings():
         # Python 3.12 warns of any fork beside threads; what is forked here has been made for it.
         warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
-        thread = threading.Thread(target=work, name="ranks")
+        thread = threading.Thread(target=work, name="ranks", daemon=True)
         thread.start()
         try:
             done.wait()
         except BaseException:
             interrupt()
-            done.wait()
+            done.wait(_STOP_TIMEOUT)
             raise
-        finally:
-            thread.join()
     if errors:
         raise errors[0]
     return results[0]
