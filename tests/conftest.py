@@ -1,6 +1,7 @@
 """Fixtures for every test, and the guard that keeps tests from leaking into each other."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,9 +11,12 @@ os.environ.pop("PYTHONUNBUFFERED", None)  # with it a print is several writes, w
 # torch asks for the name of the other side of each connection; where a name server loses questions (some
 # machines' do), the rank that asked stands still for the resolver's 5 s, longer than many a test may take.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:5")
-
 from tests.support.isolation import undo_leaks, watched_variables
 from tests.support.rank_pool import RankPool
+
+# A shell has what runs in the background ignore interrupts, `nohup` hangups; launches would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

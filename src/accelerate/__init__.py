@@ -8,6 +8,8 @@ HOMES = {
     "accelerate.accelerator": ["Accelerator"],
     "accelerate.compat.probes": ["is_rich_available"],
     "accelerate.data.skip": ["skip_first_batches"],
+    "accelerate.launching.debug": ["debug_launcher"],
+    "accelerate.launching.notebook": ["notebook_launcher"],
     "accelerate.options.data": ["DataLoaderConfiguration"],
     "accelerate.options.enums": [
         "DDPCommunicationHookType",
@@ -20,6 +22,7 @@ HOMES = {
         "InitProcessGroupKwargs",
     ],
     "accelerate.options.profile": ["ProfileKwargs"],
+    "accelerate.runtime.batch_size": ["find_executable_batch_size"],
     "accelerate.runtime.rng": ["synchronize_rng_states"],
     "accelerate.state": ["PartialState"],
 }

@@ -9,6 +9,7 @@ from accelerate import data as data
 from accelerate import data_loader as data_loader
 from accelerate import devices as devices
 from accelerate import errors as errors
+from accelerate import launchers as launchers
 from accelerate import launching as launching
 from accelerate import logging as logging
 from accelerate import memory_utils as memory_utils
@@ -32,6 +33,12 @@ from accelerate.compat.probes import (
 from accelerate.data.skip import (
     skip_first_batches as skip_first_batches,
 )
+from accelerate.launching.debug import (
+    debug_launcher as debug_launcher,
+)
+from accelerate.launching.notebook import (
+    notebook_launcher as notebook_launcher,
+)
 from accelerate.options.data import (
     DataLoaderConfiguration as DataLoaderConfiguration,
 )
@@ -47,6 +54,9 @@ from accelerate.options.handlers import (
 )
 from accelerate.options.profile import (
     ProfileKwargs as ProfileKwargs,
+)
+from accelerate.runtime.batch_size import (
+    find_executable_batch_size as find_executable_batch_size,
 )
 from accelerate.runtime.rng import (
     synchronize_rng_states as synchronize_rng_states,
@@ -68,7 +78,10 @@ __all__ = [
     "InitProcessGroupKwargs",
     "PartialState",
     "ProfileKwargs",
+    "debug_launcher",
+    "find_executable_batch_size",
     "is_rich_available",
+    "notebook_launcher",
     "skip_first_batches",
     "synchronize_rng_states",
 ]

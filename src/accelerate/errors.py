@@ -13,7 +13,8 @@
     │   ├── MissingCheckpointFileError (FileNotFoundError)     a file that should be there is not
     │   └── UnsafeCheckpointError      (pickle.UnpicklingError) reading a file would run code from it
     ├── OptimizerStepError          (RuntimeError)  an optimizer step cannot be made the way it was asked for
-    └── LaunchError                 (RuntimeError)  processes could not be started
+    ├── LaunchError                 (RuntimeError)  processes could not be started
+    └── RankTraceback             what another process printed: the cause of an error
 
 Each one also subclasses the builtin that callers already catch at that place.
 """
@@ -35,6 +36,7 @@ __all__ = [
     "NotInitializedError",
     "NothingGivenError",
     "OptimizerStepError",
+    "RankTraceback",
     "UnsafeCheckpointError",
     "listing",
 ]
@@ -94,6 +96,10 @@ class OptimizerStepError(AccelerateError, RuntimeError):
 
 class LaunchError(AccelerateError, RuntimeError):
     """Processes could not be started, or the launcher itself failed."""
+
+
+class RankTraceback(AccelerateError):
+    """The traceback of another process, as text: the cause of an exception that came from there."""
 
 
 def listing(problems: Sequence[str]) -> str:

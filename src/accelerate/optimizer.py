@@ -4,6 +4,7 @@ Made by the Accelerator; the training loop calls it like the optimizer it holds.
 """
 
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -250,6 +251,15 @@ class AcceleratedOptimizer(Optimizer):
         # A scheduler made from this object has put a function there that steps this object, not its copy.
         state.pop("step", None)
         return state
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "AcceleratedOptimizer":
+        # A copy in this process belongs to the same run: it steps by the same functions and the one scaler.
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        memo[id(self.scaler)] = self.scaler
+        twin.__setstate__(deepcopy(self.__getstate__(), memo))
+        twin._step_function, twin._zero_grad_function = self._step_function, self._zero_grad_function
+        return twin
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

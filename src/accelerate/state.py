@@ -271,12 +271,14 @@ class AcceleratorState(RankFacts, ProcessHelpers):
 
 
 def _precision(text: str | None) -> str:
+    given = ""
     if text is None:
         text = parse_choice_from_env("ACCELERATE_MIXED_PRECISION", "no")
+        given = f" (ACCELERATE_MIXED_PRECISION={text})"
     choice = str(text).lower()
     if choice not in PrecisionType:
         raise ConfigurationError(
-            f"Unknown mixed_precision mode: {text}. Choose between {PrecisionType.list()}"
+            f"Unknown mixed_precision mode: {text}{given}. Choose between {PrecisionType.list()}"
         )
     return choice
 

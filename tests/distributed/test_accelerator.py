@@ -289,6 +289,7 @@ def train_save_and_go_on(folder):
 def test_what_was_saved_goes_on_exactly(rank_pool, tmp_path):
     assert rank_pool.run(train_save_and_go_on, str(tmp_path), num_ranks=2) == [True, True]
     assert sorted(path.name for path in (tmp_path / "state").iterdir()) == [
+        "accelerate_manifest.json",
         "dl_state_dict.bin",
         "model.safetensors",
         "optimizer.bin",

@@ -447,7 +447,7 @@ def test_a_rank_that_stays_away_is_named_with_its_last_call(rank_pool: RankPool,
         assert re.search(
             rf"rank 1 is not here: its last call was gather number 1 at \S+:{line + 2}; ", message
         )
-        assert re.search(rf"it is now at \S+:{line + 4} in `stays_away`", message)
+        assert re.search(rf"it was last seen at \S+:{line + 4} in `stays_away`", message)
         assert re.search(rf"This rank, {rank}, is in reduce number 2 at \S+:{line + 6}\.", message)
         assert "this run cannot continue" in message
         assert num_ranks == 2 or f"rank {2 - rank} is here too" in message
@@ -468,8 +468,8 @@ def test_a_rank_in_backward_is_named_by_one_at_a_barrier(rank_pool: RankPool) ->
     assert training[0] == "RuntimeError", "this is torch's own"
     kind, message, _ = waiting
     assert kind == "AbsentRankError"
-    assert "rank 1 is not here: it has made no call yet; it is now at" in message
-    assert re.search(r"it is now at \S+test_header.py:\d+ in `_engine_run_backward`", message)
+    assert "rank 1 is not here: it has made no call yet; it was last seen at" in message
+    assert re.search(r"it was last seen at \S+test_header.py:\d+ in `_engine_run_backward`", message)
     assert "This rank, 0, is in wait_for_everyone number 1 at " in message
 
 

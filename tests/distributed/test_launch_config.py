@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,10 @@ import os, sys
 names = ("RANK", "WORLD_SIZE", "ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU", "MASTER_PORT")
 print(*(os.environ[name] for name in names))
 """
+
+
+def _without_ours(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if not name.startswith("ACCELERATE_")}
 
 
 @pytest.fixture
@@ -38,7 +43,7 @@ class Run:
         named = [] if default else ["--config_file", str(file)]
         return subprocess.run(
             [*LAUNCH, *named, *arguments, str(self._folder / "script.py")],
-            env={**os.environ, "HF_HOME": str(self._folder / "home")},
+            env={**_without_ours(os.environ), "HF_HOME": str(self._folder / "home")},
             capture_output=True,
             text=True,
             timeout=60,

@@ -10,14 +10,6 @@ from collections.abc import Mapping, Sequence
 __all__ = ["LATER"]
 
 LATER: Mapping[str, Sequence[str]] = {
-    # State, operations, the facade and the test helpers.
-    "core": [
-        "accelerate.utils.memory.find_executable_batch_size",
-        "accelerate.utils.memory.should_reduce_batch_size",
-    ],
-    "launch and config": [
-        "accelerate.launchers",
-    ],
     "big models": [
         "accelerate.big_modeling",
         "accelerate.commands.estimate",

@@ -8,10 +8,39 @@ from accelerate.launching.machine import Machine
 __all__ = ["CASES", "Case"]
 
 
+# Host files of MPI: name -> text.
+_HOST_FILES = {"hosts": "node1 slots=4\nnode2 slots=4\n", "here": "localhost\n"}
+
+_JOB = {
+    "SLURM_JOB_ID": "1234",
+    "SLURM_JOB_NODELIST": "gpu[07-08]",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_JOB_CPUS_PER_NODE": "64(x2)",
+    "SLURM_NODEID": "0",
+    "SLURM_PROCID": "0",
+}
+_STEP = {
+    **_JOB,
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NODELIST": "gpu[07-08]",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+    "SLURM_NODEID": "1",
+    "SLURM_PROCID": "1",
+}
+_TASKS = {**_STEP, "SLURM_STEP_NUM_TASKS": "16", "SLURM_STEP_TASKS_PER_NODE": "8(x2)", "SLURM_PROCID": "9"}
+
+
 def _machine(gpus: int, cores: int = 16, ports: tuple[int, ...] = ()) -> Machine:
     evidence = f"{gpus} made-up GPUs" if gpus else "no GPU device under /dev"
     return Machine(
-        installed_gpus=gpus, gpus=gpus, evidence=evidence, cores=cores, port_in_use=lambda port: port in ports
+        installed_gpus=gpus,
+        gpus=gpus,
+        evidence=evidence,
+        cores=cores,
+        port_in_use=lambda port: port in ports,
+        read_text=_HOST_FILES.get,
+        find_mpi=lambda: "openmpi",
     )
 
 
@@ -94,6 +123,23 @@ CASES: Mapping[str, Case] = {
     "machines_too_many_processes": Case(
         "--num_machines 2 --machine_rank 0 --main_process_ip a --num_processes 16 train.py", "4 GPUs"
     ),
+    # Machines that something else knows: mpirun's list, a SLURM job.
+    "mpi": Case("--cpu --mpirun_hostfile hosts train.py --lr 0.1"),
+    "mpi_more_processes": Case("--mpirun_hostfile hosts --num_processes 16 --main_process_port 1 train.py"),
+    "mpi_here": Case("--cpu --mpirun_hostfile here --num_processes 4 -m package.train"),
+    "mpi_intel": Case("--cpu --mpirun_hostfile hosts --mpirun_kind intel train.py"),
+    "mpi_mvapich": Case("--cpu --mpirun_hostfile hosts --mpirun_kind mvapich train.py"),
+    "mpi_uneven": Case("--cpu --mpirun_hostfile hosts --num_processes 3 train.py"),
+    "slurm_job": Case("--mixed_precision bf16 train.py --lr 0.1", environ=_JOB),
+    "slurm_step": Case("train.py", "8 GPUs", environ=_STEP),
+    "slurm_rank": Case("train.py", "8 GPUs", environ=_TASKS),
+    "slurm_rank_on_cpu": Case("--cpu train.py", environ=_TASKS),
+    "slurm_by_hand": Case(
+        "--num_machines 2 --machine_rank 1 --main_process_ip gpu07 train.py", "8 GPUs", environ=_STEP
+    ),
+    "slurm_ignored": Case("--slurm no train.py", "8 GPUs", environ=_JOB),
+    "slurm_nowhere": Case("--slurm node train.py", "8 GPUs"),
+    "slurm_file_for_one_machine": Case("train.py", "4 GPUs", "default_json.json", environ=_STEP),
     # Engines.
     "fsdp": Case("--use_fsdp train.py", "4 GPUs"),
     "fsdp_on_cpu": Case("--use_fsdp --cpu --num_processes 2 train.py"),
@@ -104,6 +150,21 @@ CASES: Mapping[str, Case] = {
     ),
     "two_engines": Case("--use_fsdp --use_deepspeed train.py", "4 GPUs"),
     "deepspeed": Case("--use_deepspeed --zero_stage 3 --offload_param_device cpu train.py", "4 GPUs"),
+    "deepspeed_hosts": Case(
+        "--use_deepspeed --deepspeed_hostfile hosts --deepspeed_multinode_launcher openmpi --num_machines 2 "
+        "--num_processes 16 train.py",
+        "8 GPUs",
+    ),
+    "deepspeed_standard": Case(
+        "--use_deepspeed --deepspeed_multinode_launcher standard --num_machines 2 --machine_rank 1 "
+        "--main_process_ip 10.0.0.1 train.py",
+        "8 GPUs",
+    ),
+    "deepspeed_nossh": Case(
+        "--use_deepspeed --deepspeed_multinode_launcher nossh --deepspeed_hostfile hosts --num_machines 2 "
+        "--machine_rank 1 --main_process_ip 10.0.0.1 -m package.train",
+        "8 GPUs",
+    ),
     "megatron": Case(
         "--use_megatron_lm --megatron_lm_tp_degree 2 --megatron_lm_no_load_optim false t.py", "4 GPUs"
     ),
@@ -113,6 +174,7 @@ CASES: Mapping[str, Case] = {
     "fp8": Case("--mixed_precision fp8 --fp8_backend ao --fp8_pad_inner_dim false train.py", "1 GPU"),
     "options_of_no_engine": Case("--zero_stage 2 --fsdp_version 2 --fp8_margin 1 train.py"),
     "tpu": Case("--tpu --num_processes 8 --main_training_function main train.py"),
+    "tpu_bf16": Case("--tpu --num_processes 8 --mixed_precision bf16 --downcast_bf16 train.py"),
     # Configuration files.
     "file_json": Case("train.py", "4 GPUs", "default_json.json"),
     "file_json_as_yaml": Case("train.py", "4 GPUs", "json_as_yaml.yaml"),

@@ -1,5 +1,7 @@
 """Precisions as the Accelerator offers them: what it takes, what it shows, and several optimizers."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -186,3 +188,16 @@ def test_the_scaler_is_in_the_checkpoint_both_ways(tmp_path):
     (tmp_path / "ours" / MANIFEST).unlink()  # the file was changed on purpose
     accelerator.load_state(tmp_path / "ours")
     assert accelerator.scaler.get_scale() == 32
+
+
+def test_a_deep_copy_steps_through_the_scaler_of_its_run():
+    accelerator = Accelerator(cpu=True, mixed_precision="fp16")
+    model = nn.Linear(2, 1)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    twin, twins_optimizer = copy.deepcopy((model, optimizer))
+    before = twin.weight.tolist(), model.weight.tolist()
+    accelerator.backward(twin(torch.ones(1, 2)).sum() / 8)
+    twins_optimizer.step()
+    assert not twins_optimizer.step_was_skipped
+    assert twin.weight.tolist() != before[0]
+    assert model.weight.tolist() == before[1]

@@ -113,7 +113,7 @@ def test_an_unknown_precision_is_an_error_that_lists_the_known(monkeypatch):
     with pytest.raises(ValueError, match=r"Unknown mixed_precision mode: foo\. Choose between \['no', 'fp8'"):
         set_up_training("foo", cpu=True)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bar")
-    with pytest.raises(ValueError, match="Unknown mixed_precision mode: bar"):
+    with pytest.raises(ValueError, match=r"mode: bar \(ACCELERATE_MIXED_PRECISION=bar\)"):
         set_up_training(None, cpu=True)
 
 

@@ -319,7 +319,9 @@ def _file(args: argparse.Namespace, environ: Mapping[str, str]) -> ConfigFile | 
 
 def _tell_defaults(plan: LaunchPlan) -> None:
     """Say in one line what was decided for the user, where it is more than one ordinary process."""
-    if plan.quiet or plan.num_processes == 1:
+    # Then a job or a list has decided, and not the GPUs of this machine.
+    placed = plan.slurm not in (None, "no") or plan.mpirun_hostfile is not None
+    if plan.quiet or plan.num_processes == 1 or placed:
         return
     if plan.sources["num_processes"] == "detected":
         decided = f"{plan.num_processes} processes, one per GPU (choose with --num_processes)"

@@ -80,7 +80,28 @@ def find_warnings(plan: LaunchPlan, given: Given) -> list[str]:
         elif said:
             keys = sorted({given.file.keys[name].partition(".")[0] for name in said})
             warnings.append(f"{', '.join(keys)} in {given.file.path}: no effect without {how}")
-    return warnings
+    return [*warnings, *_idle_flags(plan, given)]
+
+
+def _idle_flags(plan: LaunchPlan, given: Given) -> Iterator[str]:
+    """Flags that another launcher than the one of this plan would read."""
+    if given.source("mpirun_kind") == "flag" and plan.mpirun_hostfile is None:
+        yield "--mpirun_kind: no effect without --mpirun_hostfile"
+    if given.source("srun_args") == "flag" and plan.slurm != "srun":
+        yield "--srun_args: no effect where this command calls no srun (--slurm)"
+    others = {
+        "mpirun starts": plan.mpirun_hostfile is not None,
+        "srun has started": plan.slurm == "rank",
+        "torch_xla starts": plan.tpu,
+    }
+    typed = [_flag(name) for name in _OF_ELASTIC if given.source(name) == "flag"]
+    starter = next((words for words, is_so in others.items() if is_so), None)
+    if starter is not None and typed:
+        yield f"{', '.join(typed)}: no effect, since {starter} the processes"
+
+
+# What torch elastic reads, which watches the processes that it has started.
+_OF_ELASTIC = ("tee", "log_dir", "role", "rdzv_backend", "rdzv_conf", "max_restarts", "monitor_interval")
 
 
 # Whether a group of options has an effect, the group, and what gives it one.
@@ -98,7 +119,12 @@ def is_effective(plan: LaunchPlan, name: str) -> bool:
     for active, group, _ in _ENGINE_OPTIONS:
         if name in _names(group):
             return active(plan)
-    return plan.tpu or name not in _names(PlatformLaunch) or name == "mpirun_hostfile"
+    if name in _MPI:
+        return plan.mpirun_hostfile is not None
+    return plan.tpu or name not in _names(PlatformLaunch)
+
+
+_MPI = frozenset({"mpirun_hostfile", "mpirun_kind"})
 
 
 def _names(group: type) -> frozenset[str]:
@@ -195,16 +221,22 @@ def _machines(plan: LaunchPlan, given: Given, machine: Machine) -> Iterator[str]
         )
     if plan.num_machines == 1:
         return
+    if not plan.reaches_machines:
+        yield from _places(plan, given, machine)
+    if plan.num_processes % plan.num_machines and plan.slurm != "rank":
+        yield (
+            f"{given.spell('num_processes')}: this is the number over all machines, and {plan.num_machines} "
+            f"machines cannot share it evenly: give a multiple of {plan.num_machines}"
+        )
+
+
+def _places(plan: LaunchPlan, given: Given, machine: Machine) -> Iterator[str]:
+    """This machine's number, and where it meets the others."""
     asked = given.spell("num_machines")
     if plan.machine_rank is None and plan.rdzv_backend == "static":
         yield f"{asked}: pass --machine_rank too, 0 on one machine and up to {plan.num_machines - 1}"
     if plan.main_process_ip is None:
         yield f"{asked}: pass --main_process_ip too, the address of the machine with --machine_rank 0"
-    if plan.num_processes % plan.num_machines:
-        yield (
-            f"{given.spell('num_processes')}: this is the number over all machines, and {plan.num_machines} "
-            f"machines cannot share it evenly: give a multiple of {plan.num_machines}"
-        )
     port = plan.main_process_port
     if plan.machine_rank == 0 and port and 0 < port <= 65535 and machine.port_in_use(port):
         yield (
@@ -215,7 +247,8 @@ def _machines(plan: LaunchPlan, given: Given, machine: Machine) -> Iterator[str]
 
 def _devices(plan: LaunchPlan, given: Given, machine: Machine) -> Iterator[str]:
     """Is there a device for every process?"""
-    if plan.cpu or plan.tpu or _is_uncounted(given):
+    # On a node of a job that is not this one, and where srun deals GPUs out, this process sees no others.
+    if plan.cpu or plan.tpu or plan.slurm in ("srun", "rank") or _is_uncounted(given):
         return
     if plan.gpu_ids not in (None, "all") and not _all_there(plan.gpu_ids or "", machine):
         yield (

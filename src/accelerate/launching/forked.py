@@ -50,5 +50,7 @@ class PrepareForLaunch:
         import torch.distributed as dist
 
         size = env.get_int(["WORLD_SIZE"], 1)
+        # All processes of a debugging launch are on this machine.
+        env.put({"RANK": index, "LOCAL_RANK": index, "LOCAL_WORLD_SIZE": size})
         store = dist.FileStore(env.get("ACCELERATE_DEBUG_RDV_FILE") or "", size)  # type: ignore[attr-defined]
         dist.init_process_group("gloo", rank=index, store=store, world_size=size)

@@ -28,6 +28,8 @@ class Machine:
         evidence: how `gpus` was found, for error messages.
         cores: physical cores that this process may use.
         port_in_use: asks whether something listens on a port of this machine.
+        read_text: gives the text of a file, None where there is none.
+        find_mpi: asks whose mpirun there is; None where there is none.
     """
 
     installed_gpus: int
@@ -35,6 +37,8 @@ class Machine:
     evidence: str
     cores: int
     port_in_use: Callable[[int], bool] = field(default=lambda port: False, repr=False, compare=False)
+    read_text: Callable[[str], str | None] = field(default=lambda path: None, repr=False, compare=False)
+    find_mpi: Callable[[], str | None] = field(default=lambda: None, repr=False, compare=False)
 
 
 def look(environ: Mapping[str, str], root: Path = Path("/"), build: TorchBuild | None = None) -> Machine:
@@ -63,6 +67,8 @@ def look(environ: Mapping[str, str], root: Path = Path("/"), build: TorchBuild |
         evidence=evidence,
         cores=_cores(root),
         port_in_use=_port_in_use,
+        read_text=_read_text,
+        find_mpi=_find_mpi,
     )
 
 
@@ -70,6 +76,17 @@ def _port_in_use(port: int) -> bool:
     from accelerate.compat.system import is_port_in_use
 
     return is_port_in_use(port)
+
+
+def _find_mpi() -> str | None:
+    from accelerate.launching.mpi import find_kind
+
+    return find_kind()
+
+
+def _read_text(path: str) -> str | None:
+    file = Path(path)
+    return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else None
 
 
 def visible_gpus(variable: str, installed: int) -> int:

@@ -1,9 +1,9 @@
 """From what was typed, a configuration file and the machine to a LaunchPlan. Called by commands/launch.py.
 
 Pure. Precedence: flag > configuration file > what the machine has > declared default. The caller's
-environment decides nothing, so that a launch inside a launch does what it says; only OMP_NUM_THREADS, which
-is about the machine, counts. Contradictions are collected, not raised one by one: see
-launching/checks.py.
+environment decides nothing, so that a launch inside a launch does what it says; only OMP_NUM_THREADS and the
+variables of a SLURM job count, which are about the machine. Of the machines of a job, files know nothing:
+there the job beats the file. Contradictions are collected, not raised one by one: see launching/checks.py.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,9 @@ from typing import Any
 
 from accelerate.errors import ConfigurationError, listing
 from accelerate.launching.checks import Given, find_problems, find_warnings, usable_gpus
+from accelerate.launching.hosts import parse_hosts
 from accelerate.launching.machine import Machine
+from accelerate.launching.slurm import Job, find_job
 from accelerate.options.config_file import ConfigFile
 from accelerate.options.field import options
 from accelerate.options.launch import ENGINES, LaunchPlan, Source
@@ -40,6 +42,9 @@ _FSDP1 = (
     "fsdp_use_orig_params",
     "fsdp_sync_module_states",
 )
+# Who types one of them says where the machines are, whatever a SLURM job says.
+_PLACES = ("num_machines", "machine_rank", "main_process_ip")
+_NO_JOB = "this is no SLURM job (SLURM_JOB_ID is not set); leave the option out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +80,7 @@ def resolve(
     Args:
         typed: option name -> value, for the options that the user really passed.
         machine: what there is to run on.
-        environ: the environment of the caller, asked for OMP_NUM_THREADS only.
+        environ: the environment of the caller, asked for OMP_NUM_THREADS and for a SLURM job only.
         file: the configuration file; None for none.
 
     Returns:
@@ -86,7 +91,7 @@ def resolve(
     plan = decisions.plan()
     return Resolution(
         plan=plan,
-        problems=(*given.file.problems, *find_problems(plan, given, machine)),
+        problems=(*given.file.problems, *decisions.problems, *find_problems(plan, given, machine)),
         warnings=(*given.file.warnings, *decisions.notes, *find_warnings(plan, given)),
     )
 
@@ -101,6 +106,7 @@ class _Decisions:
         self._values: dict[str, Any] = {}
         self._sources: dict[str, Source] = {}
         self.notes: list[str] = []
+        self.problems: list[str] = []
 
     def plan(self) -> LaunchPlan:
         """Take every step and return the plan."""
@@ -111,6 +117,8 @@ class _Decisions:
                 self._values[info.name] = value
             self._sources[info.name] = source or "default"
         self._decide_paradigm()
+        self._decide_slurm()
+        self._decide_hosts()
         self._decide_machines()
         self._decide_processes()
         self._decide_precision()
@@ -138,13 +146,76 @@ class _Decisions:
         if any(key.startswith("parallelism_config.") for key in self._given.file.keys.values()):
             self._set("use_parallelism_config", True, "file")
 
+    def _decide_slurm(self) -> None:
+        """Decide what this command is within a SLURM job, and take the machines from there."""
+        asked = self._values.get("slurm")
+        job = find_job(self._environ, always=asked is not None)
+        if asked is None:
+            part = "no" if job is None or self._starts_elsewise() else job.part
+            self._set("slurm", part, "default" if part == "no" else "detected")
+        elif job is None and asked != "no":
+            self.problems.append(f"--slurm {asked}: {_NO_JOB}")
+        if job is not None and self._values["slurm"] != "no":
+            self._take_places(job, self._values["slurm"])
+
+    def _starts_elsewise(self) -> bool:
+        """Return whether something was said that leaves a SLURM job no choice."""
+        said = ("mpirun_hostfile", "tpu", "deepspeed_multinode_launcher")
+        by_hand = any(self._given.source(name) == "flag" for name in _PLACES)
+        return by_hand or self._given.file.on_sagemaker or any(self._values.get(name) for name in said)
+
+    def _take_places(self, job: Job, part: str) -> None:
+        """Let a job say which machines there are, which this is and where they meet."""
+        nodes = len(job.nodes)
+        in_file = max(1, self._values.get("num_machines") or 1)
+        if part != "rank" and self._given.source("num_processes") == "file" and in_file != nodes:
+            here = self._values["num_processes"] // in_file
+            self._set("num_processes", here * nodes, "detected")
+            self.notes.append(f"SLURM: {nodes} nodes, {here} process(es) on each")
+        places: dict[str, Any] = {"num_machines": nodes}
+        if part == "srun":
+            places["srun_args"] = job.srun_args
+        else:
+            places |= {"machine_rank": job.node, "main_process_ip": job.nodes[0]}
+            places["main_process_port"] = job.port
+        if part == "rank":
+            places["num_processes"] = job.tasks
+            typed = self._given.typed.get("num_processes", job.tasks)
+            if typed != job.tasks:
+                self.problems.append(
+                    f"--num_processes {typed}: srun has started {job.tasks} tasks, and each of them is a "
+                    "process; leave the option out"
+                )
+        for name, value in places.items():
+            if self._given.source(name) != "flag":
+                self._set(name, value, "detected")
+
+    def _decide_hosts(self) -> None:
+        """Let the list of machines for mpirun say how many there are, and where rank 0 will be."""
+        file = self._values.get("mpirun_hostfile")
+        if file is None:
+            return
+        if self._values.get("mpirun_kind") is None:
+            self._set("mpirun_kind", self._machine.find_mpi() or "openmpi", "detected")
+        hosts = parse_hosts(self._machine.read_text(file) or "")
+        if not hosts:
+            return  # MpiLauncher.problems says so
+        if self._given.source("num_machines") != "flag":
+            self._set("num_machines", len(hosts), "detected")
+        slots = [host.slots for host in hosts]
+        if self._values.get("num_processes") is None and None not in slots:
+            self._set("num_processes", sum(slot or 0 for slot in slots), "detected")
+        if self._values.get("main_process_ip") is None and len(hosts) > 1:
+            self._set("main_process_ip", hosts[0].name, "detected")
+
     def _decide_machines(self) -> None:
         if self._values.get("num_machines") is None:
             self._set("num_machines", 1, "default")
         several = self._values["num_machines"] > 1
         if self._values.get("machine_rank") is None and not several:
             self._set("machine_rank", 0, "default")
-        if several and not self._values.get("main_process_port"):
+        # Of a step that is not there yet, only its own launches know a port.
+        if several and not self._values.get("main_process_port") and self._values["slurm"] != "srun":
             self._set("main_process_port", _DEFAULT_PORT, "default")
 
     def _decide_processes(self) -> None:
@@ -153,6 +224,10 @@ class _Decisions:
             self._set("num_processes", 1, "default")  # SageMaker counts machines
             return
         asked: int | None = self._values.get("num_processes")
+        if self._values["slurm"] == "srun":
+            if asked is None:  # each node will count what it has
+                self._set("num_processes", self._values["num_machines"], "default")
+            return
         if asked is not None and asked > 1 and self._is_single_by_file():
             self.notes.append(
                 f"{self._given.spell('num_processes')} has no effect: distributed_type is NO, so one process "

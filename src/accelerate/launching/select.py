@@ -4,13 +4,25 @@ from accelerate.errors import LaunchError
 from accelerate.launching.base import Launcher
 from accelerate.launching.deepspeed import DeepSpeedLauncher
 from accelerate.launching.elastic import ElasticLauncher
+from accelerate.launching.mpi import MpiLauncher
 from accelerate.launching.simple import SimpleLauncher
+from accelerate.launching.slurm import SlurmLauncher, SlurmRankLauncher
+from accelerate.launching.tpu import TpuLauncher, TpuPodLauncher
 from accelerate.options.launch import LaunchPlan
 
 __all__ = ["LAUNCHERS", "select"]
 
 # The first that accepts a plan gets it.
-LAUNCHERS: tuple[Launcher, ...] = (DeepSpeedLauncher(), ElasticLauncher(), SimpleLauncher())
+LAUNCHERS: tuple[Launcher, ...] = (
+    MpiLauncher(),
+    SlurmLauncher(),
+    SlurmRankLauncher(),
+    TpuPodLauncher(),
+    TpuLauncher(),
+    DeepSpeedLauncher(),
+    ElasticLauncher(),
+    SimpleLauncher(),
+)
 
 
 def select(plan: LaunchPlan) -> Launcher:

@@ -1,20 +1,86 @@
 """TPUs: the call that reaches the machines of a pod, and the start of processes on one machine.
 
-Called by commands/launch.py. What needs torch_xla imports it when it runs.
+Chosen by launching/select.py, and called by commands/launch.py. What needs torch_xla imports it when it runs.
 """
 
 import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from accelerate.compat import env
 from accelerate.errors import ConfigurationError, MissingPackageError
+from accelerate.launching.base import Launcher
+from accelerate.launching.child import run_child
 from accelerate.launching.command import tpu_environment
 from accelerate.launching.forked import PrepareForLaunch
 from accelerate.options.launch import LaunchPlan
 
-__all__ = ["main_function", "pod_command", "run_processes"]
+__all__ = ["TpuLauncher", "TpuPodLauncher", "main_function", "pod_command", "run_processes"]
+
+_NO_POD = "--tpu_cluster: no pod is named; write tpu_name and tpu_zone into the configuration file"
+_NO_XLA = "TPUs need torch_xla, which is not installed: pip install torch_xla"
+
+
+class TpuLauncher(Launcher):
+    """Calls a function of the script in one process per TPU core of this machine."""
+
+    name: ClassVar[str] = "tpu"
+
+    def accepts(self, plan: LaunchPlan) -> bool:
+        """Return whether the plan is about the TPUs of this machine."""
+        return plan.tpu and not plan.tpu_use_cluster
+
+    def problems(self, plan: LaunchPlan) -> list[str]:
+        """Return also whether torch_xla is missing, or the script is none that can be imported."""
+        found = super().problems(plan)
+        if importlib.util.find_spec("torch_xla") is None:
+            found.append(f"--tpu: {_NO_XLA}")
+        if plan.module or plan.no_python or not plan.training_script.endswith(".py"):
+            found.append(
+                f"--tpu with {plan.training_script}: a function of the script is called in each process, so "
+                "it must be a file whose name ends in .py, without -m and --no_python"
+            )
+        return found
+
+    def run(self, plan: LaunchPlan) -> int:
+        """Run all processes and return 0; what one of them raises, torch_xla raises here.
+
+        For the time of the run the environment of this process is that of the processes.
+        """
+        environ = self.full_environ(plan)
+        with env.clear_environment():
+            env.put(environ)
+            run_processes(plan)
+        return 0
+
+
+class TpuPodLauncher(Launcher):
+    """Runs the launch on every machine of a TPU pod."""
+
+    name: ClassVar[str] = "tpu pod"
+
+    def accepts(self, plan: LaunchPlan) -> bool:
+        """Return whether the plan is about a pod."""
+        return plan.tpu and plan.tpu_use_cluster
+
+    def problems(self, plan: LaunchPlan) -> list[str]:
+        """Return also whether torch_xla or the name of the pod is missing. The script may be there only."""
+        found = [] if importlib.util.find_spec("torch_xla") is not None else [f"--tpu_cluster: {_NO_XLA}"]
+        return found if plan.tpu_name else [*found, _NO_POD]
+
+    def command(self, plan: LaunchPlan) -> list[str]:
+        """Return the call that reaches the machines."""
+        return pod_command(plan)
+
+    def environ(self, plan: LaunchPlan) -> dict[str, str]:
+        """Return nothing: what the machines of the pod get stands in the command."""
+        return {}
+
+    def run(self, plan: LaunchPlan) -> int:
+        """Reach all machines and return the exit status of the call."""
+        return run_child(self.command(plan), self.full_environ(plan))
 
 
 def pod_command(plan: LaunchPlan) -> list[str]:
@@ -24,9 +90,7 @@ def pod_command(plan: LaunchPlan) -> list[str]:
         ConfigurationError: the plan names no pod.
     """
     if not plan.tpu_name:
-        raise ConfigurationError(
-            "--tpu_cluster: no pod is named; write tpu_name and tpu_zone into the configuration file"
-        )
+        raise ConfigurationError(_NO_POD)
     reach = [sys.executable, "-m", "torch_xla.distributed.xla_dist", "--tpu", plan.tpu_name]
     reach += [word for name in plan.vm or () for word in ("--vm", name)]
     variables = {**tpu_environment(plan), "ACCELERATE_IN_TPU_POD": "1"}
@@ -71,8 +135,8 @@ def run_processes(plan: LaunchPlan) -> None:
     try:
         from torch_xla.distributed import xla_multiprocessing  # type: ignore[import-not-found]
     except ImportError as error:
-        raise MissingPackageError(
-            "TPUs need torch_xla, which is not installed: pip install torch_xla"
-        ) from error
+        raise MissingPackageError(_NO_XLA) from error
     sys.argv = [plan.training_script, *plan.training_script_args]
-    xla_multiprocessing.spawn(PrepareForLaunch(main_function(plan)), args=(), nprocs=plan.num_processes)
+    # torch_xla starts a process per core, or one; it takes no other number.
+    number = 1 if plan.num_processes == 1 else None
+    xla_multiprocessing.spawn(PrepareForLaunch(main_function(plan)), args=(), nprocs=number)

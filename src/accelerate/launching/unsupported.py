@@ -34,16 +34,7 @@ _ROWS: tuple[tuple[Callable[[LaunchPlan], bool], str], ...] = (
         "--mixed_precision fp8: this version has no fp8 yet; use bf16",
     ),
     (
-        lambda plan: plan.tpu or plan.tpu_use_cluster,
-        "--tpu (distributed_type: XLA): this version starts nothing on TPUs yet",
-    ),
-    (
-        lambda plan: plan.mpirun_hostfile is not None,
-        "--mpirun_hostfile: this version does not call mpirun yet; call it yourself, as in "
-        "`mpirun -n 4 accelerate launch --cpu script.py`",
-    ),
-    (
-        lambda plan: plan.num_machines > 1,
+        lambda plan: plan.num_machines > 1 and not plan.reaches_machines and plan.slurm != "rank",
         "--num_machines: only one machine is supported so far; start `torchrun --nnodes ...` on each machine "
         "instead",
     ),

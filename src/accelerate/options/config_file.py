@@ -24,7 +24,6 @@ __all__ = [
     "LEGACY",
     "ConfigFile",
     "default_config_file",
-    "dump",
     "flatten",
     "parse",
     "parse_text",
@@ -32,6 +31,8 @@ __all__ = [
     "renew",
     "sections",
     "to_content",
+    "to_text",
+    "write",
 ]
 
 
@@ -157,15 +158,17 @@ def parse_text(path: str | Path) -> dict[str, Any]:
         ConfigurationError: the text is no YAML or JSON, or no mapping.
     """
     file = Path(path)
-    if not file.is_file():
+    if file.is_dir():
+        raise MissingConfigurationError(f"the configuration file {path} is a folder: give a file in it")
+    if not file.exists():
         raise MissingConfigurationError(
             f"the configuration file {path} does not exist: give the path of one, or write it with "
             f"`accelerate config --config_file {path}`"
         )
-    text = file.read_text(encoding="utf-8")
     try:
+        text = file.read_text(encoding="utf-8")
         content = _load_json(text) if file.suffix == ".json" else _load_yaml(text)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from None
     if content is None:
         return {}
@@ -190,17 +193,32 @@ def _load_yaml(text: str) -> Any:
         raise ValueError(str(error)) from None
 
 
-def dump(content: Mapping[str, Any], path: str | Path) -> None:
-    """Write a mapping with sorted keys: JSON where the name ends in .json, else YAML."""
+def to_text(content: Mapping[str, Any], path: str | Path) -> str:
+    """Return a mapping as text with sorted keys: JSON where the name of its file ends in .json, else YAML."""
     if str(path).endswith(".json"):
         import json
 
-        text = json.dumps(content, indent=2, sort_keys=True) + "\n"
-    else:
-        import yaml
+        return json.dumps(content, indent=2, sort_keys=True) + "\n"
+    import yaml
 
-        text = yaml.safe_dump(dict(content))
-    Path(path).write_text(text, encoding="utf-8")
+    return str(yaml.safe_dump(dict(content)))
+
+
+def write(text: str, path: str | Path) -> None:
+    """Write a configuration file, and the folder for it.
+
+    Raises:
+        ConfigurationError: there can be no such file.
+    """
+    file = Path(path)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            f"the configuration file {path} cannot be written: {error.strerror}; give another place with "
+            "--config_file, or a home that can be written to in HF_HOME"
+        ) from error
 
 
 def parse(content: Mapping[str, Any], path: str) -> ConfigFile:

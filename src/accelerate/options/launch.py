@@ -246,6 +246,24 @@ class _Distributed:
         group=_DISTRIBUTED,
         help="Seconds between two looks at the processes.",
     )
+    slurm: str = option(
+        None,
+        flag="--slurm",
+        group=_DISTRIBUTED,
+        type=str,
+        choices=("no", "srun", "node", "rank"),
+        help="What this command is within a SLURM job. srun: it starts itself on every node of the job; "
+        "node: it starts the processes of its node; rank: it is one of the processes; no: the job counts for "
+        "nothing. Default: what the job's variables say, and no where machines were chosen by hand.",
+    )
+    srun_args: str | None = option(
+        None,
+        flag="--srun_args",
+        group=_DISTRIBUTED,
+        type=str,
+        help="Further options of that srun, as in --srun_args='--gpus-per-task=4'. Default: all processors "
+        "of each node.",
+    )
 
 
 # The bases stand in reverse: dataclasses take the fields of the last one first.
@@ -282,6 +300,18 @@ class LaunchPlan(
     def engine(self) -> str | None:
         """The engine that trains, by name; None for plain torch."""
         return next((name for field_name, name in ENGINES.items() if getattr(self, field_name)), None)
+
+    @property
+    def reaches_machines(self) -> bool:
+        """Whether one launch reaches all machines, so that none of them needs a number."""
+        by_deepspeed = self.use_deepspeed and self.deepspeed_multinode_launcher not in ("standard", "nossh")
+        by_deepspeed = by_deepspeed and self.slurm in (None, "no")
+        return (
+            self.mpirun_hostfile is not None
+            or self.slurm == "srun"
+            or (self.tpu and self.tpu_use_cluster)
+            or (by_deepspeed and self.num_machines > 1)
+        )
 
     @property
     def processes_per_machine(self) -> int:

@@ -167,5 +167,14 @@ class PlatformLaunch:
         group="MPI Arguments",
         type=str,
         question="Path of the list of machines for mpirun?",
-        help="List of machines: start the CPU processes there through mpirun.",
+        help="List of machines: start the processes there through mpirun.",
+    )
+    mpirun_kind: str | None = option(
+        None,
+        flag="--mpirun_kind",
+        key="mpirun_config.mpirun_kind",
+        group="MPI Arguments",
+        type=str,
+        choices=("openmpi", "intel", "mpich", "mvapich"),
+        help="Whose mpirun that is, since their options differ. Default: what it says of itself.",
     )

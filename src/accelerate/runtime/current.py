@@ -12,6 +12,7 @@ import torch
 from accelerate.compat import env
 from accelerate.compat.system import physical_cores
 from accelerate.devices.base import Device
+from accelerate.devices.first_use import record_first_use
 from accelerate.devices.select import select
 from accelerate.options.enums import DistributedType
 from accelerate.runtime import header, mailbox, process_group
@@ -20,7 +21,7 @@ from accelerate.runtime.world import World, detect
 if TYPE_CHECKING:
     from accelerate.strategies.base import Strategy
 
-__all__ = ["Current", "RankFacts", "current"]
+__all__ = ["Current", "RankFacts", "current", "rejoin"]
 
 
 class RankFacts:
@@ -122,9 +123,7 @@ class Current(RankFacts):
                 not process_group.is_started()
             )  # else somebody else's group, and any rank may come here
             world = process_group.start(world, backend or kind.backend, **kwargs)
-            if world.size > 1:
-                header.begin(rank=world.rank, size=world.size, device=device, debug=debug, together=together)
-                mailbox.begin(world.rank, world.size)
+            _begin_notes(world, device, debug=debug, together=together)
             if kind.type == "cpu" and environ.get("OMP_NUM_THREADS", "0") in ("", "0"):
                 torch.set_num_threads(max(1, physical_cores() // world.local_size))
         self.__dict__.update(
@@ -147,4 +146,17 @@ class Current(RankFacts):
         self.__dict__.clear()
 
 
+def _begin_notes(world: World, device: torch.device, *, debug: bool, together: bool) -> None:
+    if world.size > 1:
+        header.begin(rank=world.rank, size=world.size, device=device, debug=debug, together=together)
+        mailbox.begin(world.rank, world.size)
+
+
 current = Current()
+record_first_use()
+
+
+def rejoin() -> None:
+    """Make the process group of the current run anew after `process_group.abandon`, with all its ranks."""
+    process_group.start_anew(current.world, current.backend or current.kind.backend)
+    _begin_notes(current.world, current.device, debug=current.debug, together=True)

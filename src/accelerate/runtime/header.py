@@ -35,7 +35,7 @@ from accelerate.runtime.call import Call, digest_of
 from accelerate.runtime.disagreement import Report, disagreement, leaves_in_words
 from accelerate.runtime.whereabouts import NoticeBoard, Site, call_site, default_store, format_site
 
-__all__ = ["ROOM", "SILENT_BACKENDS", "Channel", "GlooChannel", "begin", "channel_of", "close"]
+__all__ = ["ROOM", "SILENT_BACKENDS", "Channel", "GlooChannel", "begin", "channel_of", "close", "num_calls"]
 
 logger = logging.getLogger(__name__)
 
@@ -319,6 +319,11 @@ def begin(*, rank: int, size: int, device: torch.device, debug: bool, together: 
     _start_board(device)
     if together:
         channel_of(None, rank=rank, size=size, device=device, debug=debug).connect()
+
+
+def num_calls() -> int:
+    """Return how many collectives of this package this rank has begun in the groups there are."""
+    return sum(channel.number for channel in list(_channels.values()))
 
 
 def _start_board(device: torch.device) -> NoticeBoard | None:

@@ -237,9 +237,13 @@ def begin(rank: int, size: int) -> None:
         atexit.register(close)
 
 
-def close() -> None:
-    """End the mail of the run in hand, if there is one. Called before the process group is destroyed."""
+def close(*, patient: bool = True) -> None:
+    """End the mail of the run in hand, if there is one. Called before the process group is destroyed.
+
+    Args:
+        patient: on rank 0 first let others come to the last occasions.
+    """
     global _mailbox
     if _mailbox is not None:
-        _mailbox.close(patient=getattr(sys, "last_type", None) is None)
+        _mailbox.close(patient=patient and getattr(sys, "last_type", None) is None)
         _mailbox = None

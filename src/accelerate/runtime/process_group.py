@@ -42,12 +42,16 @@ from accelerate.runtime.world import World
 
 __all__ = [
     "DEFAULT_TIMEOUT",
+    "abandon",
+    "abort",
     "adopted",
     "backend",
     "hold",
     "is_started",
+    "num_collectives",
     "set_timeout",
     "start",
+    "start_anew",
     "stop",
 ]
 
@@ -70,11 +74,14 @@ class _MeetingPoint:
     def __init__(self) -> None:
         self.place: tuple[World, str | None] | None = None
         self.store: Any = None
+        self.settings: dict[str, Any] = {}
         self.num_starts = 0  # alike on all ranks, which start and stop in step; adopted groups do not count
 
-    def note(self, world: World, url: str | None, *, joined: bool) -> None:
-        if (world, url) != self.place:
-            self.place, self.num_starts = (world, url), 0
+    def note(self, world: World, settings: dict[str, Any], *, joined: bool) -> None:
+        place = (world, settings.get("init_method"))
+        if place != self.place:
+            self.place, self.num_starts = place, 0
+        self.settings = settings
         self.store = dist.distributed_c10d._get_default_store()
         self.num_starts += joined
 
@@ -151,9 +158,15 @@ def start(world: World, backend: str, *, timeout: timedelta | None = None, **kwa
     elif timeout is not None:
         set_timeout(timeout)
     world = adopted(world)
-    _meeting_point.note(world, kwargs.get("init_method"), joined=joined)
+    _meeting_point.note(world, {"timeout": timeout, **kwargs}, joined=joined)
     _stop_at_exit()
     return world
+
+
+def start_anew(world: World, backend: str) -> None:
+    """Join the default process group once more after `abandon`, with the settings that it had."""
+    settings = {name: value for name, value in _meeting_point.settings.items() if name != "store"}
+    start(world, backend, **settings)
 
 
 def _check_backend(backend: str) -> None:
@@ -248,6 +261,34 @@ def stop(group: Any = None) -> None:
             _set_timeout_of_new_groups(None)
 
 
+def abandon() -> None:
+    """Leave the default process group at once, although peers may wait in it: that ends their waiting.
+
+    Whatever refers to the group, as models that were prepared do, cannot be used any more.
+    """
+    _let_go()
+    mailbox.close(patient=False)
+    header.close(ended="to make the process group anew")
+    if dist.get_backend() != "gloo":
+        abort()
+    dist.destroy_process_group()
+    _set_timeout_of_new_groups(None)
+    _held.clear()
+
+
+def abort() -> None:
+    """End what waits in the process groups, where their backends can do that; gloo cannot."""
+    for group in list(dist.distributed_c10d._world.pg_map):
+        group.abort()
+
+
+def num_collectives() -> int:
+    """Return a number that changes whenever this rank begins a collective in a group of torch's."""
+    groups: list[Any] = list(dist.distributed_c10d._world.pg_map) if is_started() else []
+    numbers: list[int] = [group._get_sequence_number_for_group() for group in groups]
+    return len(groups) + sum(numbers)
+
+
 def hold(group: dist.ProcessGroup, owner: Any, release: Callable[[Any], None]) -> None:
     """Note that C++ code behind `owner` has a reference to `group`, as a replicated model does.
 
@@ -273,8 +314,14 @@ def _end_threads() -> None:
         # that have nothing to wait for have the lock, so that the exit status stays that of the exception.
         time.sleep(_GRACE)
         return
-    for owner, release in list(_holders.items()):
-        release(owner)
+    _let_go()
     stop()
     _meeting_point.store = None
     _held.clear()
+
+
+def _let_go() -> None:
+    """Let everything but Python's own references go of the groups."""
+    for owner, release in list(_holders.items()):
+        release(owner)
+    _holders.clear()

@@ -133,6 +133,7 @@ class NoticeBoard:
 
     def __init__(self, store: Any, rank: int, timeout: timedelta) -> None:
         self._given = store
+        self._main_store = PrefixStore(_PREFIX, store)
         self._rank = rank
         self._timeout = timeout.total_seconds()
         self._period = min(LONGEST_PERIOD, self._timeout / 10)
@@ -147,12 +148,13 @@ class NoticeBoard:
         self._thread.start()
 
     @cached_property
-    def _store(self) -> Any:
-        """Its own connection where torch can make one, made when first needed.
+    def _thread_store(self) -> Any:
+        """The thread's own connection where torch can make one, made when first needed.
 
         A store answers one caller at a time, and the main thread may wait in the given one for as long as
         the time-out. To connect may take seconds: torch asks for the name of the other side, and name
-        servers may be slow. The start of a run, and a short run, shall not wait for that.
+        servers may be slow; and as long as the time-out where whoever kept the store has left. Neither the
+        start of a run nor the main thread shall wait for that.
         """
         return PrefixStore(_PREFIX, own_connection(self._given))
 
@@ -175,7 +177,7 @@ class NoticeBoard:
         self._stop.set()
         if ended:
             with contextlib.suppress(RuntimeError):  # whoever kept the store has left: nobody can read it
-                self._publish(self._note(ended=ended), PrefixStore(_PREFIX, self._given))
+                self._publish(self._note(ended=ended), self._main_store)
         if threading.current_thread() is not self._thread:  # the garbage collector may close in any thread
             self._thread.join(LAST_LOOK)
 
@@ -187,10 +189,10 @@ class NoticeBoard:
         """
         mine = self._note()
         try:
-            self._publish(mine)
+            self._publish(mine, self._main_store)
             if seconds < self._timeout:
                 time.sleep(SETTLE)
-            notes = self._read(self._ranks)
+            notes = self._read(self._ranks, self._main_store)
         except RuntimeError:  # whoever kept the store has left
             notes = None
         if self._rank == 0:
@@ -218,23 +220,23 @@ class NoticeBoard:
         user = _user_frame(frame)
         return f"{format_site((user.f_code.co_filename, user.f_lineno))} in `{frame.f_code.co_name}`"
 
-    def _publish(self, note: Note, store: Any = None) -> None:
+    def _publish(self, note: Note, store: Any) -> None:
         text = json.dumps(asdict(note))
         if text != self._published:
-            (store or self._store).set(str(self._rank), text)
+            store.set(str(self._rank), text)
             self._published = text
 
-    def _read(self, ranks: Iterable[int]) -> dict[int, Note | None]:
+    def _read(self, ranks: Iterable[int], store: Any) -> dict[int, Note | None]:
         notes: dict[int, Note | None] = {}
         for rank in ranks:
             key = str(rank)
-            notes[rank] = Note(**json.loads(self._store.get(key))) if self._store.check([key]) else None
+            notes[rank] = Note(**json.loads(store.get(key))) if store.check([key]) else None
         return notes
 
     def _watch(self) -> None:
         try:
             while not self._stop.wait(self._period) and dist.is_initialized():
-                self._publish(self._note())
+                self._publish(self._note(), self._thread_store)
                 self._warn_if_late()
         except RuntimeError:
             # The store has gone with the process that held it: nobody can ask any more.
@@ -251,7 +253,7 @@ class NoticeBoard:
         mine = self._note()
         notes: dict[int, Note | None] = {}
         for rank in self._ranks:
-            notes |= self._read([rank])
+            notes |= self._read([rank], self._thread_store)
             note = notes[rank]
             if rank < self._rank and note is not None and note.is_in(mine):
                 return  # one voice is enough: that rank says it
@@ -312,7 +314,9 @@ def _missing(mine: Note, notes: Mapping[int, Note | None]) -> list[str]:
 
 
 def _where(note: Note | None, *, several: bool) -> str:
-    it, its, is_, has = ("they", "their", "are", "have") if several else ("it", "its", "is", "has")
+    it, its, is_, has, was = (
+        ("they", "their", "are", "have", "were") if several else ("it", "its", "is", "has", "was")
+    )
     if note is not None and note.inside:
         return f"{is_} not here: {it} {is_} in {note.call}"
     if note is None or not note.group:
@@ -323,7 +327,7 @@ def _where(note: Note | None, *, several: bool) -> str:
         return text
     if note.ended:
         return f"{text}; {it} {has} left the run {note.ended}"
-    return f"{text}; {it} {is_} now at {note.position}" if note.position else text
+    return f"{text}; {it} {was} last seen at {note.position}" if note.position else text
 
 
 def format_ranks(ranks: Iterable[int]) -> str:

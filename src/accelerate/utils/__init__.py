@@ -194,6 +194,7 @@ HOMES = {
         "reduce",
         "wait_for_everyone",
     ],
+    "accelerate.runtime.batch_size": ["find_executable_batch_size"],
     "accelerate.runtime.memory": ["release_memory"],
     "accelerate.runtime.one_holder": ["copy_tensor_to_devices"],
     "accelerate.runtime.padding": ["pad_input_tensors"],

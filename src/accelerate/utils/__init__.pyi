@@ -230,6 +230,9 @@ from accelerate.runtime.collectives import (
     reduce as reduce,
     wait_for_everyone as wait_for_everyone,
 )
+from accelerate.runtime.batch_size import (
+    find_executable_batch_size as find_executable_batch_size,
+)
 from accelerate.runtime.memory import (
     release_memory as release_memory,
 )
@@ -325,6 +328,7 @@ __all__ = [
     "extract_model_from_parallel",
     "find_batch_size",
     "find_device",
+    "find_executable_batch_size",
     "gather",
     "gather_object",
     "get_cpu_distributed_information",

@@ -14,9 +14,15 @@ HOMES = {
         "is_sdaa_available",
         "is_xpu_available",
     ],
+    "accelerate.runtime.batch_size": [
+        "find_executable_batch_size",
+    ],
     "accelerate.runtime.memory": [
         "clear_device_cache",
         "release_memory",
+    ],
+    "accelerate.runtime.out_of_memory": [
+        "should_reduce_batch_size",
     ],
 }
 

@@ -11,13 +11,20 @@ from accelerate.devices.support import (
     is_sdaa_available as is_sdaa_available,
     is_xpu_available as is_xpu_available,
 )
+from accelerate.runtime.batch_size import (
+    find_executable_batch_size as find_executable_batch_size,
+)
 from accelerate.runtime.memory import (
     clear_device_cache as clear_device_cache,
     release_memory as release_memory,
 )
+from accelerate.runtime.out_of_memory import (
+    should_reduce_batch_size as should_reduce_batch_size,
+)
 
 __all__ = [
     "clear_device_cache",
+    "find_executable_batch_size",
     "is_cuda_available",
     "is_hpu_available",
     "is_mlu_available",
@@ -28,4 +35,5 @@ __all__ = [
     "is_sdaa_available",
     "is_xpu_available",
     "release_memory",
+    "should_reduce_batch_size",
 ]

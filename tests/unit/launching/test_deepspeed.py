@@ -1,8 +1,9 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from accelerate.launching.deepspeed import DeepSpeedLauncher
+from accelerate.launching.deepspeed import DeepSpeedLauncher, environment_file
 from accelerate.launching.elastic import ElasticLauncher
 from accelerate.launching.machine import Machine
 from accelerate.launching.plan import resolve
@@ -61,6 +62,37 @@ def test_modules_beside_the_script_are_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     monkeypatch.chdir("/")
     assert DeepSpeedLauncher().full_environ(plan())["PYTHONPATH"] == "/elsewhere:/"
+
+
+def test_the_environment_goes_to_the_other_machines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    for folder, text in (("home", "MINE=1\n# no variable\n"), ("here", "NCCL_DEBUG=INFO\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / ".deepspeed_env").write_text(text)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    monkeypatch.chdir(tmp_path / "here")
+    script = f'cp "$DS_ENV_FILE" {seen}; stat -c %a "$DS_ENV_FILE" >> {seen}; echo "$DS_ENV_FILE" >> {seen}'
+    monkeypatch.setattr(DeepSpeedLauncher, "command", lambda self, plan: ["sh", "-c", script])
+    assert DeepSpeedLauncher().run(plan()) == 0
+    *lines, mode, name = seen.read_text().splitlines()
+    assert lines[-2:] == ["MINE=1", "NCCL_DEBUG=INFO"]  # the user's have the last word
+    assert "ACCELERATE_USE_DEEPSPEED=true" in lines
+    assert "NCCL_DEBUG=WARN" in lines
+    assert mode == "600"
+    assert not Path(name).exists()
+
+
+def test_what_such_a_file_cannot_hold() -> None:
+    environ = {"A": "1", "B": "two words", "C": "a;b", "": "x", "D": "", "E": "<", "PWD": "/", "F": "b=c"}
+    assert environment_file(environ) == "A=1\nF=b=c\n"
+
+
+def test_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    problems = DeepSpeedLauncher().problems(plan(deepspeed_hostfile="/no/hosts"))
+    assert any("no program `deepspeed` on PATH" in problem for problem in problems)
+    assert any("--deepspeed_hostfile /no/hosts: there is no such file" in problem for problem in problems)
 
 
 def test_its_exit_status_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ import pytest
 from accelerate.errors import ConfigurationError, MissingPackageError
 from accelerate.launching.machine import Machine
 from accelerate.launching.plan import resolve
-from accelerate.launching.tpu import main_function, pod_command, run_processes
+from accelerate.launching.select import select
+from accelerate.launching.tpu import TpuLauncher, TpuPodLauncher, main_function, pod_command, run_processes
 from accelerate.options.config_file import parse
 from accelerate.options.launch import LaunchPlan
 
@@ -59,6 +60,26 @@ def test_processes_need_torch_xla(monkeypatch: pytest.MonkeyPatch) -> None:
         run_processes(plan(num_processes=1))
 
 
+def test_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    one, pod = plan(num_processes=8), plan({"tpu_use_cluster": True}, num_processes=8)
+    assert isinstance(select(one), TpuLauncher)
+    assert isinstance(select(pod), TpuPodLauncher)
+    missing = "TPUs need torch_xla, which is not installed: pip install torch_xla"
+    assert f"--tpu: {missing}" in select(one).problems(one)
+    assert [problem[:15] for problem in select(pod).problems(pod)] == ["--tpu_cluster: "] * 2
+    module = plan(num_processes=8, script="package.train", module=True)
+    assert "must be a file whose name ends in .py" in TpuLauncher().problems(module)[-1]
+
+
+def test_a_pod_through_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan({"tpu_use_cluster": True, "tpu_name": "pod"}, num_processes=8)
+    assert TpuPodLauncher().command(made) == pod_command(made)
+    assert TpuPodLauncher().environ(made) == {}
+    monkeypatch.setattr(TpuPodLauncher, "command", lambda self, plan: ["sh", "-c", "exit 7"])
+    assert TpuPodLauncher().run(made) == 7
+
+
 def test_each_process_calls_the_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "tpu_script.py"
     script.write_text("import sys\n\ndef main():\n    sys.calls.append(sys.argv)\n")
@@ -67,10 +88,10 @@ def test_each_process_calls_the_function(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "tpu_script", types.ModuleType("tpu_script"))
     monkeypatch.setenv("FORK_LAUNCHED", "0")
     started = types.ModuleType("torch_xla.distributed.xla_multiprocessing")
-    started.spawn = lambda function, args, nprocs: [function(i, *args) for i in range(nprocs)]  # type: ignore[attr-defined]
+    started.spawn = lambda function, args, nprocs: [function(i, *args) for i in range(nprocs or 2)]  # type: ignore[attr-defined]
     package = types.ModuleType("torch_xla.distributed")
     package.xla_multiprocessing = started  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch_xla", types.ModuleType("torch_xla"))
     monkeypatch.setitem(sys.modules, "torch_xla.distributed", package)
-    run_processes(plan(script=str(script), num_processes=2))
+    assert TpuLauncher().run(plan(script=str(script), num_processes=2)) == 0
     assert sys.calls == [[str(script), "--x"]] * 2  # type: ignore[attr-defined]

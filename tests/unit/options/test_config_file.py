@@ -1,4 +1,5 @@
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -15,13 +16,14 @@ from accelerate.launching.plan import resolve
 from accelerate.options.config_file import (
     LEGACY,
     ConfigFile,
-    dump,
     flatten,
     parse,
     parse_text,
     read,
     sections,
     to_content,
+    to_text,
+    write,
 )
 from accelerate.options.field import options
 from accelerate.options.launch import LaunchPlan
@@ -211,7 +213,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["c.yaml", "c.json", "c.yml"])
 def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
     content = {"num_processes": 2, "mixed_precision": "no", "fsdp_config": {"fsdp_version": 2}}
-    dump(content, tmp_path / name)
+    write(to_text(content, tmp_path / name), tmp_path / name)
     assert parse_text(tmp_path / name) == content
     if name.endswith(".json"):
         assert json.loads((tmp_path / name).read_text()) == content
@@ -271,7 +273,32 @@ def test_there_are_launches_to_write() -> None:
 def test_a_plan_written_to_a_file_gives_the_same_launch(case: str, tmp_path: Path) -> None:
     typed = typed_in(case)
     plan = resolve(typed, MACHINE, {}).plan
-    dump(to_content(plan), tmp_path / "c.yaml")
+    write(to_text(to_content(plan), "c.yaml"), tmp_path / "c.yaml")
     without_key = {info.name for info in options(LaunchPlan) if info.key is None} - set(CHOOSERS)
     rest = {name: value for name, value in typed.items() if name in without_key}
     assert resolve(rest, MACHINE, {}, read(tmp_path / "c.yaml")).checked() == plan
+
+
+def test_what_is_no_regular_file(tmp_path: Path) -> None:
+    assert read(os.devnull).values == {}
+    receiver, sender = os.pipe()
+    os.write(sender, b"mixed_precision: bf16\n")
+    os.close(sender)
+    try:
+        assert read(f"/dev/fd/{receiver}").values == {"mixed_precision": "bf16"}
+    finally:
+        os.close(receiver)
+    with pytest.raises(MissingConfigurationError, match="is a folder: give a file in it"):
+        read(tmp_path)
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigurationError, match=r"binary\.yaml cannot be read: 'utf-8' codec"):
+        read(tmp_path / "binary.yaml")
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file" / "c.yaml", tmp_path):
+        with pytest.raises(ConfigurationError, match=r"cannot be written: .*; give another place"):
+            write("", place)
+    write("a: 1\n", tmp_path / "new" / "folder" / "c.yaml")
+    assert (tmp_path / "new/folder/c.yaml").read_text() == "a: 1\n"

@@ -60,7 +60,8 @@ def test_who_is_not_here_and_where_that_rank_is():
     assert text.startswith("reduce number 13 at train.py:90 has failed on rank 0 after 3.0 s.\n")
     assert (
         "\n  rank 1 is not here: its last call was gather number 12 at train.py:88; "
-        "it is now at train.py:95 in `backward`.\n  This rank, 0, is in reduce number 13 at train.py:90.\n"
+        "it was last seen at train.py:95 in `backward`.\n"
+        "  This rank, 0, is in reduce number 13 at train.py:90.\n"
     ) in text
     assert "this run cannot continue" in text
 
@@ -69,7 +70,7 @@ def test_who_is_not_here_and_where_that_rank_is():
     ("note", "words"),
     [
         (None, "rank 1 is not here: it has made no call yet."),
-        (Note(position="a.py:1 in `f`"), "it has made no call yet; it is now at a.py:1 in `f`."),
+        (Note(position="a.py:1 in `f`"), "it has made no call yet; it was last seen at a.py:1 in `f`."),
         (Note(ended="at its end"), "it has made no call yet; it has left the run at its end."),
         (
             Note(group="0", operation="gather", number=12, site="a.py:1", ended="with ValueError"),
@@ -92,7 +93,8 @@ def test_what_is_said_of_a_rank_that_is_elsewhere(note, words):
 def test_ranks_at_one_place_are_named_together():
     text = absence(0, HERE, {0: HERE, 1: AWAY, 2: HERE, 3: AWAY, 4: HERE, 5: None, 6: None}, 3.0)
     assert (
-        "ranks 1, 3 are not here: their last call was gather number 12 at train.py:88; they are now" in text
+        "ranks 1, 3 are not here: their last call was gather number 12 at train.py:88; they were last seen"
+        in text
     )
     assert "ranks 5-6 are not here: they have made no call yet." in text
     assert "ranks 2, 4 are here too." in text
@@ -149,13 +151,13 @@ def test_a_board_reads_what_others_have_left(boards):
 def test_the_thread_publishes_what_has_changed(boards):
     first, second = boards(0), boards(1, timeout=0.2)
     second.enter("0", (0, 1), "gather", 1, ("train.py", 5))
-    wait_until(lambda: first._read([1])[1] is not None)
-    note = first._read([1])[1]
+    wait_until(lambda: first._read([1], first._main_store)[1] is not None)
+    note = first._read([1], first._main_store)[1]
     assert note is not None
     assert note.inside
     assert f"{os.path.basename(__file__)}:" in note.position
     second.leave()
-    wait_until(lambda: not first._read([1])[1].inside)
+    wait_until(lambda: not first._read([1], first._main_store)[1].inside)
 
 
 def test_a_rank_reads_only_the_notes_of_its_group(boards):
@@ -176,9 +178,20 @@ def test_a_run_that_is_short_opens_no_connection(boards, monkeypatch):
         patch.setattr(whereabouts, "own_connection", connect)
         second.close("with ValueError")
     assert not second._thread.is_alive()
-    notes = first._read([1])
+    notes = first._read([1], first._main_store)
     assert notes[1] is not None
     assert notes[1].ended == "with ValueError"
+
+
+def test_who_explains_opens_no_connection(boards, monkeypatch):
+    def connect(store: Any) -> Any:
+        pytest.fail("whoever kept the store may have left: that waits as long as the time-out")
+
+    first, _ = boards(0), boards(1)
+    first.enter("0", (0, 1), "gather", 1, ("train.py", 5))
+    with monkeypatch.context() as patch:
+        patch.setattr(whereabouts, "own_connection", connect)
+        assert "rank 1 is not here" in first.explain(1000.0)
 
 
 def test_a_store_that_cannot_be_cloned_is_used_itself():
@@ -202,7 +215,8 @@ class Gone:
 
 def test_without_its_store_a_board_says_so_and_its_thread_ends(boards, monkeypatch):
     board = boards(1, timeout=0.2)
-    monkeypatch.setattr(board, "_store", Gone())
+    monkeypatch.setattr(board, "_main_store", Gone())
+    monkeypatch.setattr(board, "_thread_store", Gone())
     board.enter("0", (0, 1), "gather", 1, ("train.py", 5))
     assert "Where the others are is not known" in board.explain(1.0)
     board.close("at its end")
@@ -217,10 +231,10 @@ def test_the_lowest_waiting_rank_speaks_once(boards, caplog):
     first, second, third = boards(0, timeout=0.2), boards(1, timeout=0.2), boards(2)
     third.enter("0", (0, 1, 2), "gather", 1, ("train.py", 5))
     third.leave()
-    third._publish(third._note())
+    third._publish(third._note(), third._main_store)
     for board in (first, second):
         board.enter("0", (0, 1, 2), "reduce", 2, ("train.py", 7))
-        board._publish(board._note())
+        board._publish(board._note(), board._main_store)
     wait_until(lambda: first._warned is not None and second._warned is not None and caplog.messages)
     time.sleep(0.1)
     (message,) = caplog.messages
@@ -234,7 +248,7 @@ def test_nobody_speaks_when_all_are_here(boards, caplog):
     first, second = boards(0, timeout=0.2), boards(1, timeout=0.2)
     for board in (first, second):
         board.enter("0", (0, 1), "reduce", 2, ("train.py", 7))
-        board._publish(board._note())
+        board._publish(board._note(), board._main_store)
     wait_until(lambda: first._warned is not None)
     time.sleep(0.1)
     assert caplog.messages == []

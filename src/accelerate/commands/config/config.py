@@ -1,7 +1,6 @@
 """`accelerate config`: asks, writes the configuration file, shows it and how to launch with it."""
 
 import argparse
-import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from accelerate.commands.config.sagemaker import get_sagemaker_input
 from accelerate.commands.config.update import update_command_parser
 from accelerate.commands.utils import CustomArgumentParser, print_error
 from accelerate.errors import ConfigurationError
+from accelerate.options.config_file import to_text, write
 
 __all__ = ["config_command", "config_command_parser", "get_config_parser", "get_user_input", "main"]
 
@@ -77,14 +77,14 @@ def config_command(args: argparse.Namespace) -> None:
     """Ask, write the file, and show it and the command that uses it.
 
     Raises:
-        ConfigurationError: standard input has ended before the last answer; nothing is written.
+        ConfigurationError: standard input has ended before the last answer, and nothing is written; or the
+            file cannot be written.
     """
     config = get_user_input()
     path: str = default_config_file if args.config_file is None else args.config_file
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    config.save(path)
-    with open(path, encoding="utf-8") as file:
-        print(f"\n{file.read()}")
+    text = to_text(config.to_dict(), path)
+    print(f"\n{text}")  # first of all: the answers are not lost when the file cannot be written
+    write(text, path)
     print(f"accelerate configuration saved at {path}")
     chosen = "" if path == default_config_file else f"--config_file {shlex.quote(path)} "
     print(f"Launch with it: accelerate launch {chosen}script.py")

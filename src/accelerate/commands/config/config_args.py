@@ -13,7 +13,7 @@ from typing_extensions import Self
 from accelerate.compat import env
 from accelerate.errors import ConfigurationError, listing
 from accelerate.options.config_file import default_config_file as _default_config_file
-from accelerate.options.config_file import dump, parse, parse_text, renew
+from accelerate.options.config_file import parse, parse_text, renew, to_text, write
 from accelerate.options.enums import ComputeEnvironment, DistributedType, SageMakerDistributedType
 
 __all__ = [
@@ -163,7 +163,7 @@ class BaseConfig:
 
     def save(self, path: str) -> None:
         """Write JSON where the path ends in .json, else YAML."""
-        dump(self.to_dict(), path)
+        write(to_text(self.to_dict(), path), path)
 
     @classmethod
     def _from_file(cls, path: str) -> Self:

@@ -12,6 +12,7 @@ from accelerate.commands.utils import CustomArgumentParser
 from accelerate.compat import env
 from accelerate.errors import ConfigurationError
 from accelerate.launching.machine import Machine, look
+from accelerate.options.config_file import write
 from accelerate.options.enums import ComputeEnvironment, DistributedType
 
 __all__ = ["basic_config", "default_command_parser", "default_config_command", "write_basic_config"]
@@ -31,7 +32,7 @@ def write_basic_config(mixed_precision: str = "no", save_location: str = _defaul
         The path of the file; False when there is one already, which is left alone and said.
 
     Raises:
-        ConfigurationError: `mixed_precision` is something else.
+        ConfigurationError: `mixed_precision` is something else, or there can be no such file.
     """
     precision = mixed_precision.lower()
     if precision not in _PRECISIONS:
@@ -43,9 +44,8 @@ def write_basic_config(mixed_precision: str = "no", save_location: str = _defaul
             "manually or pass a different `save_location`."
         )
         return False
-    path.parent.mkdir(parents=True, exist_ok=True)
     config = basic_config(precision, look(env.snapshot()))
-    path.write_text(json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write(json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n", path)
     return path
 
 

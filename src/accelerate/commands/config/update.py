@@ -26,7 +26,7 @@ def update_config(args: argparse.Namespace) -> str:
         ConfigurationError: there is no such file, or it cannot be read.
     """
     path: str = default_config_file if args.config_file is None else args.config_file
-    if not os.path.isfile(path):
+    if not os.path.exists(path):
         raise ConfigurationError(
             f"the configuration file {path} does not exist: write one with `accelerate config`"
         )
