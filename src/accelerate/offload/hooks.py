@@ -29,7 +29,7 @@ class ModelHook:
     """What runs around the forward pass of a module; as it stands, nothing.
 
     Call order: `init_hook` once, then `pre_forward` and `post_forward` around every forward pass, at last
-    `detach_hook`. When the forward pass or a hook raises, `abandon` ends it.
+    `detach_hook`. When the forward pass or a hook raises, `_abandon` ends it.
 
     Attributes:
         no_grad: run the forward pass without recording it for gradients.
@@ -51,7 +51,7 @@ class ModelHook:
         """Return what the call of the module gives, from what its forward pass gave."""
         return output
 
-    def abandon(self, module: nn.Module) -> None:
+    def _abandon(self, module: nn.Module) -> None:
         """Undo what `pre_forward` did to `module`, if it did; its forward pass has raised."""
 
     def detach_hook(self, module: nn.Module) -> nn.Module:
@@ -110,10 +110,10 @@ class SequentialHook(ModelHook):
             output = hook.post_forward(module, output)
         return output
 
-    def abandon(self, module: nn.Module) -> None:
+    def _abandon(self, module: nn.Module) -> None:
         """Let every hook undo its part."""
         for hook in self.hooks:
-            hook.abandon(module)
+            hook._abandon(module)
 
     def detach_hook(self, module: nn.Module) -> nn.Module:
         """Let every hook undo its part."""
@@ -176,7 +176,7 @@ class _HookedForward(ForwardWrapper):
                 output = module._old_forward(*args, **kwargs)
             return hook.post_forward(module, output)
         except BaseException:
-            hook.abandon(module)
+            hook._abandon(module)
             raise
 
 

@@ -53,7 +53,7 @@ class LayerwiseCastingHook(ModelHook):
         module.to(dtype=self.storage_dtype, non_blocking=self.non_blocking)
         return output
 
-    def abandon(self, module: nn.Module) -> None:
+    def _abandon(self, module: nn.Module) -> None:
         """Cast the weights back."""
         module.to(dtype=self.storage_dtype, non_blocking=self.non_blocking)
 

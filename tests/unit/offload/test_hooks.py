@@ -63,7 +63,7 @@ class Scribe(ModelHook):
         self.notes.append(f"post {self.name}")
         return output
 
-    def abandon(self, module: nn.Module) -> None:
+    def _abandon(self, module: nn.Module) -> None:
         self.notes.append(f"abandon {self.name}")
 
     def detach_hook(self, module: nn.Module) -> nn.Module:
