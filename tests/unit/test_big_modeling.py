@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from accelerate import big_modeling
@@ -125,8 +126,6 @@ def test_all_on_disk(model: Model, x: torch.Tensor, tmp_path: Path, force_hooks:
 
 
 def test_weights_in_a_safetensors_file(model: Model, x: torch.Tensor, tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
     expected = model(x)
     save_file(dict(model.second.state_dict()), tmp_path / "part.safetensors")
     index = {

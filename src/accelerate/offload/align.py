@@ -322,9 +322,8 @@ def _kept(held: Tensor, weights: Mapping[str, Tensor], name: str, device: torch.
     if isinstance(weight, nn.Parameter) and _is_alike(held, weight) and weight.device == device:
         return weight
     tensor = _like(held, weight, device, name)
-    # A mapping that gives another tensor each time reads files. What was mapped from there is copied: it is
-    # the module's own from now on, and may be written to.
-    from_file = tensor.data_ptr() == weight.data_ptr() and weights[name] is not weight
+    # What is mapped from a file is copied: it is the module's own from now on, and may be written to.
+    from_file = tensor.data_ptr() == weight.data_ptr() and not weight.untyped_storage().resizable()
     return _like(held, tensor.detach().clone(), device, name) if from_file else tensor
 
 
