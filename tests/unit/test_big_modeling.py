@@ -195,7 +195,13 @@ def test_maps_that_do_not_fit(model: Model, tmp_path: Path) -> None:
     empty = Model().to("meta")
     with pytest.raises(ValueError, match=r"have no values: second\.weight, second\.bias"):
         dispatch_model(empty, HALF, offload_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"have no values: first\.weight"):
+        disk_offload(empty, tmp_path)
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match=r"remove the hooks of a model that is offloaded already"):
+        cpu_offload(cpu_offload(model))
+    with pytest.raises(ValueError, match=r"have no values: norm\.weight"):
+        dispatch_model(empty, {"first": "meta", "norm": "cpu", "second": "meta"})
 
 
 def test_clients_replace_the_check(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
