@@ -124,6 +124,7 @@ def _offload(
     offload_buffers: bool,
     preload_module_classes: list[str] | None,
 ) -> nn.Module:
+    tied = find_tied_parameters(model)
     add_hook_to_module(model, AlignDevicesHook(io_same_device=True), append=True)
     attach_align_device_hook(
         model,
@@ -133,6 +134,7 @@ def _offload(
         weights_map=weights_map,
         preload_module_classes=preload_module_classes,
     )
+    retie_parameters(model, tied)
     return model
 
 
