@@ -146,7 +146,8 @@ class AlignDevicesHook(ModelHook):
         for slot in offloaded:
             if self.tied_params_map and slot.store[slot.key].data_ptr() in self.tied_params_map:
                 self.tied_params_names.add(slot.name)
-            _put_placeholder(module, slot)
+            is_plain = type(slot.store[slot.key]) in _PLAIN
+            _put_placeholder(module, slot, not is_plain and _is_whole(self.weights_map, slot.name))
         if self.execution_device is not None:
             stores = {(id(slot.store), slot.key) for slot in offloaded}
             staying = [slot for slot in everything if (id(slot.store), slot.key) not in stores]
@@ -168,7 +169,11 @@ class AlignDevicesHook(ModelHook):
             if type(held) not in _PLAIN:
                 self._fill_by_class(module, slot.name, weights)
                 continue
-            tensor, is_ours = self._tensor_for(slot.name, weights[slot.name], held, device)
+            weight = weights[slot.name]
+            if type(weight) not in _PLAIN:
+                slot.store[slot.key] = _moved_whole(weight, device)
+                continue
+            tensor, is_ours = self._tensor_for(slot.name, weight, held, device)
             if track and is_ours and tensor.requires_grad:
                 _refuse_gradient(tensor, module, slot.name)
             slot.store[slot.key] = tensor
@@ -205,7 +210,8 @@ class AlignDevicesHook(ModelHook):
         for slot in self._offloaded(module):
             held = slot.store[slot.key]
             placeholder = self._placeholders.pop(slot.name, None)
-            if placeholder is not None and _is_alike(placeholder, held):
+            is_whole = placeholder is not None and type(placeholder) in _PLAIN and type(held) not in _PLAIN
+            if placeholder is not None and (is_whole or _is_alike(placeholder, held)):
                 slot.store[slot.key] = placeholder
             elif not held.is_meta and (placeholder is not None or slot.name not in self.tied_params_names):
                 _put_placeholder(module, slot)
@@ -227,6 +233,8 @@ class AlignDevicesHook(ModelHook):
             held = slot.store[slot.key]
             if slot.name not in offloaded or not held.is_meta:
                 slot.store[slot.key] = held if held.device == device else _like(held, held, device, slot.name)
+            elif type(weights[slot.name]) not in _PLAIN:
+                slot.store[slot.key] = _moved_whole(weights[slot.name], device)
             elif type(held) not in _PLAIN:
                 set_module_tensor_to_device(module, slot.name, device, value=weights[slot.name])
             else:
@@ -306,10 +314,27 @@ def _is_alike(placeholder: Tensor, held: Tensor) -> bool:
     )
 
 
-def _put_placeholder(module: nn.Module, slot: _Slot) -> None:
+def _is_whole(weights: Mapping[str, Tensor] | None, name: str) -> bool:
+    """Return whether a mapping keeps a quantized weight as the object that it is, with its scales."""
+    return weights is not None and name in weights and type(weights[name]) not in _PLAIN
+
+
+def _moved_whole(weight: Tensor, device: torch.device | None) -> Tensor:
+    return weight if device is None or check_device_same(weight.device, device) else weight.to(device)
+
+
+def _put_placeholder(module: nn.Module, slot: _Slot, is_whole: bool = False) -> None:
     held = slot.store[slot.key]
     if type(held) in _PLAIN:
         slot.store[slot.key] = _like(held, held, _META, slot.name)
+        return
+    if is_whole:
+        # Moving the object itself to the meta device would take its scales along, which the kept one shares.
+        empty = torch.empty(held.shape, dtype=held.dtype, device=_META)
+        is_parameter = isinstance(held, nn.Parameter)
+        slot.store[slot.key] = (
+            nn.Parameter(empty, requires_grad=held.requires_grad) if is_parameter else empty
+        )
         return
     set_module_tensor_to_device(module, slot.name, "meta")
     state: Any = getattr(owner_of(module, slot.name)[0], "state", None)

@@ -234,6 +234,33 @@ def test_a_file_is_mapped_once_until_it_or_its_entry_changes(tmp_path: Path) -> 
     assert module.weight.is_meta
 
 
+class Scaled(nn.Parameter):
+    """A quantized weight: small numbers, and a scale beside them."""
+
+    scale: torch.Tensor
+
+
+def test_a_quantized_weight_comes_and_goes_as_the_object_that_it_is() -> None:
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = Scaled(torch.tensor([1, 2], dtype=torch.int8), requires_grad=False)
+            self.weight.scale = torch.tensor(0.5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.weight * self.weight.scale
+
+    layer, x = Layer(), torch.ones(2)
+    weight = layer.weight
+    offloaded(layer)
+    for _ in range(2):
+        assert layer(x).tolist() == [0.5, 1.0]
+        assert (layer.weight.is_meta, layer.weight.dtype) == (True, torch.int8)
+    assert weight.scale.device == CPU
+    remove_hook_from_module(layer)
+    assert layer.weight is weight
+
+
 def test_a_module_without_values_is_refused() -> None:
     module = nn.Linear(2, 2, device="meta")
     with pytest.raises(ValueError, match="is on the meta device, we need a `value`"):
