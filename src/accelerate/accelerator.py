@@ -20,6 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from accelerate import checkpointing
 from accelerate.checkpoint import files
 from accelerate.compat import env
+from accelerate.data.clock import StepClock
 from accelerate.data.evenness import even_batches as override_even_batches
 from accelerate.errors import ConfigurationError
 from accelerate.logging import get_logger
@@ -710,6 +711,24 @@ class Accelerator(Preparing, ProcessHelpers):
             >>> accelerator.end_training()
         """
         return recorded(profile_handler or self.profile_handler or ProfileKwargs(), self.process_index)
+
+    def step_clock(self, loader: Iterable[A]) -> StepClock[A]:
+        """Return `loader` with a clock that notes how long its batches let the loop wait.
+
+        Args:
+            loader: prepared or not; iterate what is returned in its place.
+
+        Example:
+            >>> from accelerate import Accelerator
+            >>> accelerator = Accelerator(cpu=True)
+            >>> clock = accelerator.step_clock(accelerator.prepare(torch.utils.data.DataLoader(range(4))))
+            >>> for batch in clock:
+            ...     total = batch.sum()
+            >>> clock.times.steps, 0 <= clock.times.share <= 1
+            (4, True)
+            >>> accelerator.end_training()
+        """
+        return StepClock(loader)
 
     def set_trigger(self) -> None:
         """Raise a flag on this rank, for `check_trigger` on all ranks to see.

@@ -17,9 +17,9 @@ import torch
 from accelerate.checkpoint import files, folders, naming, restore, window
 from accelerate.checkpoint.agreement import Ranks
 from accelerate.checkpoint.choice import choose
-from accelerate.checkpoint.commit import is_pinned
 from accelerate.checkpoint.disk import Stamp
 from accelerate.checkpoint.model import save_model
+from accelerate.checkpoint.place import is_pinned
 from accelerate.checkpoint.plan import (
     Registry,
     plan_custom_object,
@@ -30,6 +30,7 @@ from accelerate.checkpoint.plan import (
 )
 from accelerate.checkpoint.restore import Source
 from accelerate.checkpoint.save import Save
+from accelerate.checkpoint.space import explained
 from accelerate.errors import CheckpointError
 from accelerate.options.project import ProjectConfiguration
 from accelerate.runtime.current import Current, current
@@ -94,10 +95,10 @@ def save_state(
     Raises:
         TypeError: no `output_dir`, and automatic naming is off.
         ConfigurationError: the folder that automatic naming comes to exists, or there is no project folder.
+        CheckpointWriteError: the disk is full, or a file cannot be written; it is an OSError, too.
         CheckpointError: with several ranks, one has failed; all raise it, and it names rank and cause.
-        OSError: a file cannot be written.
     """
-    with ranks.step("while looking where to save", "Nothing was written.") as step:
+    with ranks.step("while looking where to save", "Nothing was written.", arriving=True) as step:
         folder = folders.to_write(output_dir, project)
         step.value = (str(folder), is_pinned(folder))
     folder = _agreed_folder(step.answers, ranks, project)
@@ -140,7 +141,8 @@ def _write(
     """Write what is this rank's to write into the staging folder; return the files that were summed up."""
     models = list(registry.models)
     weights = [strategy.state_dict(model) for model in models]
-    owned = strategy.save(models, registry.optimizers, save.folder, **kwargs)
+    with explained(save.folder):
+        owned = strategy.save(models, registry.optimizers, save.folder, **kwargs)
     for hook in hooks:
         hook(models, weights, str(save.folder))
     if registry.open_window and owned.models and not owned.gradients:
@@ -210,7 +212,8 @@ def load_state(
     strict = load_model_func_kwargs.get("strict") is True
     chosen = choose(input_dir, project, ranks, strict=strict)
     source = Source(folder=chosen.folder, manifest=chosen.manifest)
-    with ranks.step("while loading", "The objects that were loaded into are in no defined state.") as step:
+    undefined = "The objects that were loaded into are in no defined state."
+    with ranks.step("while loading", undefined) as step, restore.undisturbed(source):
         step.value = _load(
             source, registry, run, strategy, tuple(hooks), location, load_kwargs or {}, load_model_func_kwargs
         )

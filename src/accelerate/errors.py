@@ -11,6 +11,8 @@
     │   └── AbsentRankError         (RuntimeError)  some ranks did not come to it, or are gone
     ├── CheckpointError             (RuntimeError)  a checkpoint cannot be written or read
     │   ├── MissingCheckpointFileError (FileNotFoundError)     a file that should be there is not
+    │   ├── MismatchedCheckpointError  (ValueError)    a file is of another object than the one to be loaded
+    │   ├── CheckpointWriteError       (OSError)       the system refused to write: a full disk, say
     │   └── UnsafeCheckpointError      (pickle.UnpicklingError) reading a file would run code from it
     ├── OptimizerStepError          (RuntimeError)  an optimizer step cannot be made the way it was asked for
     ├── LaunchError                 (RuntimeError)  processes could not be started
@@ -26,10 +28,12 @@ __all__ = [
     "AbsentRankError",
     "AccelerateError",
     "CheckpointError",
+    "CheckpointWriteError",
     "ConfigurationError",
     "DistributedOperationException",
     "EnvironmentVariableError",
     "LaunchError",
+    "MismatchedCheckpointError",
     "MissingCheckpointFileError",
     "MissingConfigurationError",
     "MissingPackageError",
@@ -84,6 +88,28 @@ class CheckpointError(AccelerateError, RuntimeError):
 
 class MissingCheckpointFileError(CheckpointError, FileNotFoundError):
     """A checkpoint folder lacks a file that what is being loaded needs."""
+
+
+class MismatchedCheckpointError(CheckpointError, ValueError):
+    """A file of a checkpoint is of another object than the one that is to be loaded."""
+
+
+class CheckpointWriteError(CheckpointError, OSError):
+    """The system refused to write a file of a checkpoint: the disk is full, say.
+
+    Args:
+        message: what could not be written, and why.
+        number: `errno` of the system's error.
+        path: the file.
+    """
+
+    def __init__(self, message: str, number: int | None = None, path: str | None = None) -> None:
+        super().__init__(message)
+        self.errno = number
+        self.filename = path
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class UnsafeCheckpointError(CheckpointError, pickle.UnpicklingError):

@@ -9,6 +9,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from accelerate.accelerator import Accelerator
 from accelerate.checkpoint import manifest
@@ -21,6 +22,7 @@ FILES = [
     "pytorch_model.bin",
     "optimizer.bin",
     "scheduler.bin",
+    "dl_state_dict.bin",
     "scaler.pt",
     "random_states_0.pkl",
     "custom_checkpoint_0.pkl",
@@ -63,6 +65,9 @@ class Training:
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
         self.objects = self.accelerator.prepare(model, optimizer, scheduler)
+        self.loader = self.accelerator.prepare(DataLoader(torch.arange(20.0), batch_size=2, shuffle=True))
+        for _ in zip(range(1 + seed), self.loader, strict=False):
+            continue
         self.registered = Registered()
         self.accelerator.register_for_checkpointing(self.registered)
         model, optimizer, scheduler = self.objects
@@ -75,7 +80,7 @@ class Training:
 
     def state(self):
         """Return all that loading may change."""
-        states = [item.state_dict() for item in self.objects]
+        states = [item.state_dict() for item in (*self.objects, self.loader)]
         gradients = [parameter.grad for parameter in self.objects[0].parameters()]
         scaler = self.accelerator.scaler.state_dict()
         generators = (random.getstate(), torch.get_rng_state())
@@ -154,6 +159,37 @@ def test_without_a_manifest_a_cut_file_is_still_named(tmp_path, name, part):
             training.accelerator.load_state(tmp_path)
 
 
+def load(training, folder):
+    """Load, and return what is said against it."""
+    try:
+        training.accelerator.load_state(folder)
+    except CheckpointError as error:
+        return [str(error)]
+    return []
+
+
+@pytest.mark.parametrize("name", PICKLES)
+def test_without_a_manifest_the_checksums_inside_a_pickle_count(tmp_path, name):
+    path = saved(tmp_path, name)
+    (tmp_path / MANIFEST).unlink()
+    training = Training(1)
+    training.accelerator.load_state(tmp_path)
+    right = training.state()
+    content, chance, found = path.read_bytes(), random.Random(1), 0
+    for _ in range(25):
+        flipped = bytearray(content)
+        flipped[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        path.write_bytes(flipped)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            said = load(training, tmp_path)
+        said += [str(warning.message) for warning in caught]
+        assert all(name in text for text in said)
+        assert said or equal(training.state(), right)  # a byte that means nothing
+        found += bool(said)
+    assert found > 3
+
+
 @pytest.mark.parametrize("signed", [True, False])
 @pytest.mark.parametrize("name", PICKLES)
 def test_a_crafted_file_does_not_run(tmp_path, name, signed):
@@ -193,6 +229,7 @@ def test_what_is_ours_alone_is_no_pickle(tmp_path):
     interface = {
         "optimizer.bin",
         "scheduler.bin",
+        "dl_state_dict.bin",
         "scaler.pt",
         "random_states_0.pkl",
         "custom_checkpoint_0.pkl",

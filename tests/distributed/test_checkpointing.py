@@ -1,14 +1,18 @@
 """Checkpoints of several ranks: who writes what, and that training goes on as if it had never stopped."""
 
 import os
+import time
+from datetime import timedelta
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
 
 from accelerate.accelerator import Accelerator
-from accelerate.checkpoint import files
-from accelerate.options.handlers import GradScalerKwargs
+from accelerate.checkpoint import disk, files
+from accelerate.errors import AbsentRankError
+from accelerate.options.handlers import GradScalerKwargs, InitProcessGroupKwargs
 from accelerate.options.project import ProjectConfiguration
 
 
@@ -119,6 +123,36 @@ def save_often(project_dir):
 def test_automatic_naming_agrees_on_all_ranks(rank_pool, tmp_path):
     names = [f"checkpoint_{number}" for number in range(4)]
     assert rank_pool.run(save_often, str(tmp_path), num_ranks=2) == [(names, names[2:])] * 2
+
+
+def save_slowly(folder):
+    """Save while the disk of rank 0 takes longer than the time-out of the run, and load so."""
+    handler = InitProcessGroupKwargs(timeout=timedelta(seconds=2))
+    accelerator = Accelerator(cpu=True, kwargs_handlers=[handler])
+    steps = training(accelerator, 0)
+    steps(1)
+    slow = [3.0] if accelerator.is_main_process else []
+
+    def observe(operation, *paths):
+        if operation == "sync" and slow:
+            time.sleep(slow.pop())
+
+    with disk.observed(observe):
+        accelerator.save_state(folder)
+    accelerator.load_state(folder)
+    steps(1)
+    start = time.monotonic()
+    if not accelerator.is_main_process:
+        with pytest.raises(AbsentRankError):  # the time-out is what it was
+            accelerator.save_state(folder)
+    else:
+        time.sleep(3.0)
+    return time.monotonic() - start
+
+
+def test_a_disk_that_is_slower_than_the_time_out_is_waited_for(rank_pool, tmp_path):
+    for seconds in rank_pool.run(save_slowly, str(tmp_path / "folder"), num_ranks=2):
+        assert seconds < 8
 
 
 def save_model(folder):

@@ -1,11 +1,13 @@
 """The order of a save and a load, what each of them covers, and what they say when something is missing."""
 
 import copy
+import errno
 import gc
 import inspect
 import logging
 import os
 import random
+import shutil
 import warnings
 import weakref
 from pathlib import Path
@@ -15,9 +17,9 @@ import pytest
 import torch
 from torch import nn
 
-from accelerate.checkpoint import files, restore
-from accelerate.checkpoint.commit import place_of
+from accelerate.checkpoint import disk, files, restore
 from accelerate.checkpoint.manifest import MANIFEST
+from accelerate.checkpoint.place import place_of
 from accelerate.checkpointing import (
     Ranks,
     Registry,
@@ -31,7 +33,9 @@ from accelerate.checkpointing import (
 from accelerate.devices.base import Device
 from accelerate.errors import (
     CheckpointError,
+    CheckpointWriteError,
     ConfigurationError,
+    MismatchedCheckpointError,
     MissingCheckpointFileError,
     UnsafeCheckpointError,
 )
@@ -79,7 +83,7 @@ class RunsOnLoad:
 class AloneAmongMany(Ranks):
     """A rank whose peers say what it says."""
 
-    def exchange(self, message):
+    def exchange(self, message, *, patient=False):
         return [message] * self.size
 
 
@@ -668,3 +672,141 @@ def test_a_failed_save_leaves_nothing_and_does_not_count(tmp_path):
     assert names_in(tmp_path) == ["checkpoints"]
     assert names_in(tmp_path / "checkpoints") == ["checkpoint_0"]
     assert rank.project.iteration == 1
+
+
+# ---- what the system refuses
+
+
+class Full:
+    """A disk on which one operation fails, with the number of an error."""
+
+    def __init__(self, operation, number):
+        self.operation, self.number = operation, number
+
+    def __call__(self, operation, *paths):
+        if operation == self.operation and paths[0].name == "optimizer.bin":
+            raise OSError(self.number, os.strerror(self.number))
+
+
+@pytest.mark.parametrize("operation", ["create", "write", "sync"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_a_refusal_names_the_file_and_what_it_takes(tmp_path, operation, number):
+    registry, folder = trained(), tmp_path / "folder"
+    Rank().save(folder, registry)
+    expected = copy.deepcopy(states(registry))
+    with disk.observed(Full(operation, number)), pytest.raises(CheckpointWriteError) as raised:
+        Rank().save(folder, trained(1))
+    text = str(raised.value)
+    assert text.startswith("Writing ")
+    assert os.strerror(number) in text
+    assert ".folder.staging" in text
+    assert ("What this rank writes takes " in text) == (number != errno.EIO)
+    assert text.endswith(". Nothing was published: earlier checkpoints are as they were.")
+    assert os.listdir(tmp_path) == ["folder"]
+    other = trained(2)
+    Rank().load(folder, other)
+    assert equal(states(other), expected)
+
+
+def test_an_error_of_a_hook_stays_what_it_is(tmp_path):
+    def hook(models, weights, folder):
+        os.stat(f"{folder}/no/such/file")
+
+    with pytest.raises(FileNotFoundError) as raised:
+        Rank().save(tmp_path / "folder", trained(), hooks=[hook])
+    assert not isinstance(raised.value, CheckpointError)
+    assert os.listdir(tmp_path) == []
+
+
+# ---- another run that saves in the meantime
+
+
+def test_what_was_replaced_while_it_was_loaded_is_an_error(tmp_path):
+    folder = tmp_path / "folder"
+    Rank().save(folder, trained(custom_objects=[Counter(1)]))
+
+    class Slow(Counter):
+        def load_state_dict(self, state):
+            Rank().save(folder, trained(1, custom_objects=[Counter(2)]))
+
+    said = rf"{folder} was removed or replaced by another save while it was being loaded"
+    with pytest.raises(CheckpointError, match=said):
+        Rank().load(folder, trained(2, custom_objects=[Slow()]))
+
+
+def test_what_was_removed_while_it_was_loaded_is_an_error(tmp_path):
+    folder = tmp_path / "folder"
+    Rank().save(folder, trained())
+    with pytest.raises(CheckpointError, match="was removed or replaced by another save"):
+        Rank().load(folder, trained(2), hooks=[lambda models, folder: shutil.rmtree(folder)])
+
+
+def saving_meanwhile(monkeypatch, save):
+    """Have another run save while the first file is read to be checked."""
+    stamp, times = disk.stamp, []
+
+    def slow(path):
+        times.append(path)
+        if len(times) == 1:
+            with monkeypatch.context() as patch:
+                patch.setattr(disk, "stamp", stamp)
+                save()
+        return stamp(path)
+
+    monkeypatch.setattr(disk, "stamp", slow)
+
+
+def test_what_is_replaced_while_it_is_checked_is_checked_again(tmp_path, monkeypatch):
+    folder = tmp_path / "folder"
+    Rank().save(folder, trained(custom_objects=[Counter(1)]))
+    saving_meanwhile(monkeypatch, lambda: Rank().save(folder, trained(1, custom_objects=[Counter(2)])))
+    registry = trained(2, custom_objects=[Counter()])
+    Rank().load(folder, registry)
+    assert registry.custom_objects[0].value == 2
+
+
+def test_a_checkpoint_that_is_rotated_away_while_it_is_checked_gives_way_to_the_next(tmp_path, monkeypatch):
+    def rank(iteration):
+        return Rank(
+            ProjectConfiguration(
+                project_dir=str(tmp_path),
+                automatic_checkpoint_naming=True,
+                total_limit=1,
+                iteration=iteration,
+            )
+        )
+
+    rank(0).save(None, trained(custom_objects=[Counter(1)]))
+    saving_meanwhile(monkeypatch, lambda: rank(1).save(None, trained(1, custom_objects=[Counter(2)])))
+    registry = trained(2, custom_objects=[Counter()])
+    rank(0).load(None, registry)
+    assert registry.custom_objects[0].value == 2
+
+
+# ---- what does not fit is named
+
+
+def test_weights_of_another_model_are_named(tmp_path):
+    Rank().save(tmp_path, Registry(models=[nn.Linear(2, 2)]))
+    with pytest.raises(MismatchedCheckpointError, match=r"model\.safetensors does not fit the model: "):
+        Rank().load(tmp_path, Registry(models=[nn.Linear(2, 3)]))
+    Rank().save(tmp_path, Registry(models=[nn.Linear(2, 2)]), safe_serialization=False)
+    with pytest.raises(RuntimeError, match=r"pytorch_model\.bin does not fit the model: "):
+        Rank().load(tmp_path, Registry(models=[nn.Linear(2, 2, bias=False)]))
+
+
+def test_the_state_of_another_optimizer_is_named(tmp_path):
+    model = nn.Linear(2, 2)
+    both, one = torch.optim.SGD(model.parameters()), torch.optim.SGD([model.weight])
+    Rank().save(tmp_path, Registry(optimizers=[one, both]))
+    with pytest.raises(MismatchedCheckpointError, match=r"optimizer_1\.bin does not fit the SGD: "):
+        Rank().load(tmp_path, Registry(optimizers=[one, one]))
+    assert issubclass(MismatchedCheckpointError, ValueError)
+
+
+def test_what_cannot_be_pickled_is_named(tmp_path):
+    registry = Registry(custom_objects=[Counter(1), Counter(lambda: 1)])
+    said = r"^State of Counter cannot be saved as custom_checkpoint_1\.pkl: Can't pickle"
+    with pytest.raises(CheckpointError, match=said):
+        Rank().save(tmp_path / "folder", registry)
+    assert os.listdir(tmp_path) == []

@@ -7,20 +7,23 @@ that trains, over gloo: over the group of the run, or beside another backend ove
 
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from accelerate.errors import AccelerateError, CheckpointError
+from accelerate.errors import AccelerateError, CheckpointError, CheckpointWriteError
 from accelerate.runtime import collectives
 from accelerate.runtime.current import Current
 from accelerate.runtime.rank_group import RankGroup
 from accelerate.runtime.world import World
 
 __all__ = ["Ranks", "Step"]
+
+PATIENCE = timedelta(days=1)  # for others that are at work; one that has died is noticed within seconds
 
 # Default process group -> the gloo group that goes beside it.
 _groups: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()
@@ -62,14 +65,16 @@ class Ranks:
         return (self.local_rank if each_machine else self.rank) == 0
 
     @contextmanager
-    def step(self, doing: str, otherwise: str) -> Iterator[Step]:
+    def step(self, doing: str, otherwise: str, *, arriving: bool = False) -> Iterator[Step]:
         """Surround what each rank does by itself; all leave the block together, or all raise.
 
-        Every rank enters each step, in one order.
+        Every rank enters each step, in one order. Once all have arrived, a rank waits for a slow disk of
+        another one longer than the time-out of the run.
 
         Args:
             doing: the step in words, such as "while writing its files".
             otherwise: what a failure means, as a sentence.
+            arriving: whether this is the first step, to which some ranks may never come.
 
         Raises:
             CheckpointError: a rank has failed; the cause is named.
@@ -82,19 +87,26 @@ class Ranks:
             problem = error
         told = None if problem is None else (type(problem).__name__, str(problem))
         try:
-            replies = self.exchange((told, step.value))
+            replies = self.exchange((told, step.value), patient=not arriving)
         except AccelerateError as error:  # a rank is gone
             raise error from problem or error.__cause__
         failures = {rank: failure for rank, (failure, _) in enumerate(replies) if failure is not None}
         kinds = {name for name, _ in failures.values()}
         if problem is not None and len(failures) == self.size and len(kinds) == 1:
+            if isinstance(problem, CheckpointWriteError):
+                problem.args = (f"{problem} {otherwise}",)
             raise problem
         if failures:
             raise _failure(failures, doing, otherwise) from problem
         step.answers = [value for _, value in replies]
 
-    def exchange(self, message: Any) -> list[Any]:
-        """Return the messages of all ranks, in rank order. Every rank calls it."""
+    def exchange(self, message: Any, *, patient: bool = False) -> list[Any]:
+        """Return the messages of all ranks, in rank order. Every rank calls it.
+
+        Args:
+            message: plain data.
+            patient: wait as long as it takes, almost: the others have work to do.
+        """
         return [message]
 
 
@@ -105,9 +117,11 @@ class ConnectedRanks(Ranks):
         super().__init__(run.world)
         self._run = run
 
-    def exchange(self, message: Any) -> list[Any]:
+    def exchange(self, message: Any, *, patient: bool = False) -> list[Any]:
         """Return the messages of all ranks, in rank order. Every rank calls it."""
-        replies: list[Any] = self._group().gather_object({"message": message})
+        group = self._group()
+        with group.waiting(PATIENCE) if patient else nullcontext():
+            replies: list[Any] = group.gather_object({"message": message})
         return [reply["message"] for reply in replies]
 
     def _group(self) -> RankGroup:

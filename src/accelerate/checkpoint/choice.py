@@ -10,6 +10,7 @@ first. The old one is removed after all have published. So there is always a gen
 has.
 """
 
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +19,15 @@ from pathlib import Path
 
 from accelerate.checkpoint import folders, manifest, naming
 from accelerate.checkpoint.agreement import Ranks
-from accelerate.checkpoint.commit import Staging, place_of, recover
+from accelerate.checkpoint.commit import Staging, recover
 from accelerate.checkpoint.manifest import Manifest
+from accelerate.checkpoint.place import journals, place_of
 from accelerate.errors import CheckpointError, MissingCheckpointFileError
 from accelerate.options.project import ProjectConfiguration
 
 __all__ = ["Chosen", "choose"]
 
+TRIES = 3
 _NOTHING_LOADED = "Nothing was loaded."
 _LEGACY, _UNREADABLE = "", "?"  # stand for the generation of a folder without manifest, with a damaged one
 
@@ -48,7 +51,7 @@ def choose(
     """Return the checkpoint to load, which is whole. Every rank calls it.
 
     A checkpoint whose publishing was interrupted is published first. Checkpoints that are passed over are
-    named in a warning on the main process.
+    named in a warning on the main process. Where another run saves in the meantime, it is tried again.
 
     Args:
         input_dir: what the user named; None or "latest" for the newest of automatic naming.
@@ -61,10 +64,37 @@ def choose(
         MissingCheckpointFileError: there is no checkpoint yet.
         CheckpointError: the checkpoint is damaged, or with `strict` one that is newer than the whole one.
     """
-    with ranks.step("while looking for the checkpoint", _NOTHING_LOADED) as step:
+    with ranks.step("while looking for the checkpoint", _NOTHING_LOADED, arriving=True) as step:
         folder = _named(input_dir, project)
         step.value = folder is None
-    if folder is None or any(step.answers):  # a folder called "latest" may be on some machines only
+    if any(step.answers):  # a folder called "latest" may be on some machines only
+        folder = None
+    for _ in range(TRIES):
+        seen = _seen(folder, project)
+        try:
+            return _choose(folder, project, ranks, strict=strict)
+        except CheckpointError as error:
+            with ranks.step("while looking for the checkpoint", _NOTHING_LOADED) as step:
+                step.value = _seen(folder, project) != seen
+            if not any(step.answers):
+                raise
+            last = error
+    raise CheckpointError(
+        f"{folder or folders.home(project)} was removed or replaced by another save while it was being "
+        f"loaded, {TRIES} times in a row. {_NOTHING_LOADED}"
+    ) from last
+
+
+def _seen(folder: Path | None, project: ProjectConfiguration) -> object:
+    """Return what is there, as far as another run may change it; None for a folder means automatic naming."""
+    if folder is None:
+        return list(folders.numbered(project))
+    # The journal first: it ends after the manifest has changed.
+    return journals(place_of(folder)), _generation(folder)
+
+
+def _choose(folder: Path | None, project: ProjectConfiguration, ranks: Ranks, *, strict: bool) -> Chosen:
+    if folder is None:
         return _newest(project, ranks, strict=strict)
     _bring_together(folder, project, ranks)
     found = _checked(folder, ranks, may_lack_files=True)
@@ -120,7 +150,7 @@ def _newest(project: ProjectConfiguration, ranks: Ranks, *, strict: bool) -> Cho
             break
     if not wrong:
         raise MissingCheckpointFileError(
-            f"load_state(): {project.project_dir}/{naming.CHECKPOINTS_FOLDER} holds no folder named "
+            f"load_state(): {folders.home(project)}/{naming.CHECKPOINTS_FOLDER} holds no folder named "
             "checkpoint_<number>."
         )
     raise CheckpointError(f"load_state({strict=}): {'; '.join(wrong)}. {_NOTHING_LOADED}")
@@ -173,7 +203,7 @@ def _numbered(
     number: int, lists: Sequence[Mapping[int, str]], project: ProjectConfiguration, ranks: Ranks
 ) -> Chosen | list[str]:
     """Return one checkpoint of automatic naming, or what is wrong with it; the same on all ranks."""
-    folder = naming.checkpoint_folder(str(project.project_dir), number)
+    folder = naming.checkpoint_folder(folders.home(project), number)
     if len({found.get(number) for found in lists}) > 1:
         return [f"{folder} is not of one save on every machine"]
     if project.save_on_each_node:
@@ -189,7 +219,7 @@ def _numbered(
 def _named(input_dir: str | PathLike[str] | None, project: ProjectConfiguration) -> Path | None:
     """Return the folder that the user named, which this machine may have sealed and not published."""
     if project.save_on_each_node and input_dir is not None:
-        folder = Path(input_dir).expanduser()
+        folder = Path(os.path.expanduser(input_dir))
         if not folder.exists() and _is_sealed(place_of(folder).staging):
             return folder
     return folders.to_read(input_dir, project)

@@ -17,6 +17,7 @@ gives it the name of the target:
   manifest is moved last. Whoever comes next, to load or to save, goes on with a journal that it finds.
 A *pinned* target (a mount point, the working directory, or in a folder that may not be written to) has both
 inside, `.accelerate.staging` and `.accelerate.publish`.
+Who makes a checkpoint holds its folder, under all of these names; see [Note: claims].
 No file is changed in place, since somebody may have mapped it.
 """
 
@@ -25,70 +26,18 @@ import stat
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from accelerate.checkpoint import disk, manifest, naming
+from accelerate.checkpoint.claim import Claim, busy, wait_for
 from accelerate.checkpoint.disk import Stamp
 from accelerate.checkpoint.manifest import MANIFEST, Manifest
+from accelerate.checkpoint.place import INNER, Place, journals
 from accelerate.errors import CheckpointError
 
-__all__ = ["Place", "Staging", "is_pinned", "new_generation", "place_of", "recover"]
+__all__ = ["Staging", "new_generation", "recover"]
 
 MANY = 1000  # files of the user's in a folder from which on they are left where they are
-_INNER_STAGING, _INNER_JOURNAL = _INNER = (".accelerate.staging", ".accelerate.publish")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a checkpoint goes and where it is made; see [Note: commit].
-
-    Attributes:
-        target: the folder itself, no symbolic link to it.
-        staging: the folder that is written to.
-        journal: the name of a staging folder that is being moved into the target.
-        renames: whether the target may be replaced as a whole.
-    """
-
-    target: Path
-    staging: Path
-    journal: Path
-    renames: bool
-
-
-def place_of(folder: Path, staging_parent: Path | None = None, *, pinned: bool | None = None) -> Place:
-    """Return where the checkpoint of a folder is made.
-
-    Args:
-        folder: the folder; it may not exist yet.
-        staging_parent: folder on the same file system in which to stage; beside `folder` when None.
-        pinned: whether the folder has to stay itself; what `is_pinned` says when None.
-    """
-    target = Path(os.path.realpath(folder))
-    if is_pinned(target) if pinned is None else pinned:
-        staging, journal = target / _INNER_STAGING, target / _INNER_JOURNAL
-        return Place(target=target, staging=staging, journal=journal, renames=False)
-    staging = target.parent / f".{target.name}.staging"
-    if staging_parent is not None:
-        staging = staging_parent / target.name
-    return Place(target=target, staging=staging, journal=_journal_beside(target), renames=True)
-
-
-def _journal_beside(target: Path) -> Path:
-    return target.parent / f".{target.name}.publish"
-
-
-def is_pinned(folder: Path) -> bool:
-    """Return whether a folder has to stay itself; see [Note: commit]."""
-    target = Path(os.path.realpath(folder))
-    if not target.is_dir():
-        return False
-    try:
-        here = Path.cwd()
-    except FileNotFoundError:  # somebody has removed it
-        here = Path(os.sep)
-    alone = os.path.ismount(target) or not os.access(target.parent, os.W_OK | os.X_OK)
-    return alone or target == here or target in here.parents
 
 
 def new_generation() -> str:
@@ -106,17 +55,36 @@ class Staging:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.folder = place.staging
+        self._claim: Claim | None = None
+        self._old: Claim | None = None  # on the checkpoint that is replaced
 
     def begin(self) -> None:
-        """Make the staging folder, after mending what an earlier save has left."""
+        """Make the staging folder, after mending what an earlier save has left.
+
+        Raises:
+            CheckpointError: another process saves into the same place.
+        """
+        self.release()
         recover(self.place)
         leftovers = [self.folder]
         if self._has_separate_parent() and self.folder.parent.is_dir():
             leftovers = sorted(self.folder.parent.iterdir())
         for leftover in leftovers:
-            disk.remove_tree(leftover)
+            self._remove_leftover(leftover)
         disk.make_folders(self.place.target if not self.place.renames else self.place.target.parent)
-        disk.make_folders(self.folder, lasting=False)  # publishing brings it to the disk under its name
+        disk.make_folders(self.folder.parent, lasting=False)
+        try:
+            disk.make_folder(self.folder)  # publishing brings it to the disk under its name
+            self._claim = Claim(self.folder)
+        except (FileExistsError, FileNotFoundError):
+            raise busy(self.folder) from None
+
+    def _remove_leftover(self, leftover: Path) -> None:
+        try:
+            _remove_unclaimed(leftover)
+        except CheckpointError:
+            if leftover == self.folder:
+                raise  # another one in the same project is none of our business
 
     def foreign_files(self, known: Mapping[str, Stamp]) -> list[str]:
         """Return the files in the staging folder that nobody has summed up yet."""
@@ -130,7 +98,15 @@ class Staging:
         Args:
             files: all files, which are on the disk.
             generation, step, world_size, rank: see `Manifest`.
+
+        Raises:
+            CheckpointError: the folder is not the one that was begun.
         """
+        if self._claim is not None and not self._claim.holds(self.folder):
+            raise CheckpointError(
+                f"{self.folder} was removed or replaced while the checkpoint was written: another process "
+                "saves into the same place. Let each run have a folder of its own."
+            )
         for folder in _folders_in(self.folder):
             disk.sync(folder)
         content = Manifest(
@@ -163,6 +139,7 @@ class Staging:
             disk.rename(self.folder, place.target)
             disk.sync(place.target.parent)
             return None
+        self._old = wait_for(place.target)  # whoever made it may not have come to the end
         made = _carry_over(place.target, self.folder) if disk.can_exchange() else None
         if made is not None:
             if _exchanged(self.folder, place):
@@ -173,10 +150,23 @@ class Staging:
         _roll_forward(place.target, place.journal)
         return None
 
+    def remove_old(self) -> None:
+        """Remove the old checkpoint that `publish` gave, which this process holds."""
+        if self._old is not None and self._old.holds(self.folder):
+            disk.remove_tree(self.folder)
+
     def discard(self) -> None:
         """Remove the staging folder, with what is in it."""
-        disk.remove_tree(self.folder)
-        self.remove_parent()
+        if self._claim is not None and self._claim.holds(self.folder):
+            disk.remove_tree(self.folder)
+            self.remove_parent()
+
+    def release(self) -> None:
+        """Let other processes have the place. Called at the end of a save, however it ends."""
+        for claim in (self._claim, self._old):
+            if claim is not None:
+                claim.release()
+        self._claim = self._old = None
 
     def remove_parent(self) -> None:
         """Remove the folder that staging folders are made in, where it is of no other use."""
@@ -190,10 +180,33 @@ class Staging:
 
 def recover(place: Place) -> None:
     """Finish what an interrupted save has begun to publish."""
-    # Whether the target was a working directory then, nobody knows.
-    for journal in {place.journal, place.target / _INNER_JOURNAL, _journal_beside(place.target)}:
-        if journal.is_dir():
+    for journal in journals(place):
+        claim = wait_for(journal)
+        if claim is None:
+            continue
+        try:
             _roll_forward(place.target, journal)
+        finally:
+            claim.release()
+
+
+def _remove_unclaimed(path: Path) -> None:
+    """Remove what an earlier save has left.
+
+    Raises:
+        CheckpointError: another process works in it.
+    """
+    try:
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            disk.unlink(path)
+            return
+        claim = Claim(path)
+    except FileNotFoundError:
+        return
+    try:
+        disk.remove_tree(path)
+    finally:
+        claim.release()
 
 
 # ---- publishing into a folder that is there ----------------------------------------------------------------
@@ -201,7 +214,7 @@ def recover(place: Place) -> None:
 
 def own_files(folder: Path) -> set[str]:
     """Return which files of a folder are of the checkpoint in it; the rest is the user's."""
-    names = manifest.files_in(folder, without=_INNER)
+    names = manifest.files_in(folder, without=INNER)
     try:
         written = manifest.read(folder)
     except CheckpointError:
@@ -218,7 +231,7 @@ def _carry_over(old: Path, new: Path) -> list[Path] | None:
         What was made in `new`, in that order; None where it cannot be done, and nothing is left of it.
     """
     own, made = own_files(old), []
-    mine = [name for name in manifest.files_in(old, without=_INNER) if name not in own]
+    mine = [name for name in manifest.files_in(old, without=INNER) if name not in own]
     if len(mine) > MANY:
         return None
     try:
@@ -227,7 +240,7 @@ def _carry_over(old: Path, new: Path) -> list[Path] | None:
                 made += _make_inner_folders(old, new, name)
                 made.append(new / name)
                 _double(old / name, new / name)
-        for name in manifest.empty_folders_in(old, without=_INNER):
+        for name in manifest.empty_folders_in(old, without=INNER):
             made += _make_inner_folders(old, new, f"{name}/file")
     except OSError as error:
         if error.errno not in disk.NO_LINK:
@@ -297,7 +310,7 @@ def _roll_forward(target: Path, journal: Path) -> None:
         for name in incoming:
             if name != MANIFEST:
                 folders |= _move(journal, target, name)
-        there = set(manifest.files_in(target, without=_INNER))
+        there = set(manifest.files_in(target, without=INNER))
         for name in sorted(own_files(target) & there - stays - {MANIFEST}):
             _remove_with_folders(target, name)
         for folder in sorted(folders):

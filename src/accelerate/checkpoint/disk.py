@@ -68,6 +68,17 @@ def _tell(operation: str, *paths: Path) -> None:
         observer(operation, *paths)
 
 
+@contextlib.contextmanager
+def _about(path: Path) -> Iterator[None]:
+    """Have an error name the file, which calls that take a descriptor do not know."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stamp:
     """What tells whether a file is the one that was written."""
@@ -93,6 +104,7 @@ class Writer:
         self._size = 0
         self._crc32 = 0
         self._summing = ThreadPoolExecutor(1, "accelerate-crc32")
+        self._failure: OSError | None = None
 
     def __enter__(self) -> "Writer":
         return self
@@ -102,8 +114,11 @@ class Writer:
     ) -> None:
         if kind is None:
             self.close()
-        else:
-            self._release()
+            return
+        self._release()
+        # torch.save goes on after a failure and says that the end is not where it should be.
+        if self._failure is not None and error is not self._failure:
+            raise self._failure from None
 
     def write(self, data: Any) -> int:
         """Append bytes; any object with a contiguous buffer will do."""
@@ -126,7 +141,8 @@ class Writer:
         try:
             self.flush()
             _tell("sync", self.path)
-            os.fsync(self._descriptor)
+            with _about(self.path):
+                os.fsync(self._descriptor)
         finally:
             self._release()
 
@@ -136,14 +152,20 @@ class Writer:
         return Stamp(size=self._size, crc32=self._crc32)
 
     def _write(self, view: memoryview) -> None:
+        if self._failure is not None:
+            raise self._failure
         # The sum is made while the system copies; both let go of the interpreter.
         overlaps = len(view) >= _OVERLAP
         total = self._summing.submit(zlib.crc32, view, self._crc32) if overlaps else None
         try:
             _tell("write", self.path)
             rest = view
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
+            with _about(self.path):
+                while rest:
+                    rest = rest[os.write(self._descriptor, rest) :]
+        except OSError as error:
+            self._failure = error
+            raise
         finally:
             crc32 = zlib.crc32(view, self._crc32) if total is None else total.result()
         self._crc32, self._size = crc32, self._size + len(view)
@@ -159,7 +181,7 @@ def stamp(path: Path) -> Stamp:
     """Read a file and return its size and checksum."""
     buffer = memoryview(bytearray(BLOCK))
     size = crc32 = 0
-    with open(path, "rb", buffering=0) as file:
+    with _about(path), open(path, "rb", buffering=0) as file:
         while count := file.readinto(buffer):
             crc32 = zlib.crc32(buffer[:count], crc32)
             size += count
@@ -177,7 +199,8 @@ def sync(path: Path) -> None:
     is_folder = path.is_dir()
     descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
     try:
-        os.fsync(descriptor)
+        with _about(path):
+            os.fsync(descriptor)
     except OSError as error:
         # Some network file systems cannot flush a folder; they have no cache of names to lose.
         if not (is_folder and error.errno in _CANNOT):
@@ -270,9 +293,10 @@ def unlink(path: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove an empty folder."""
+    """Remove an empty folder; fine if it is gone."""
     _tell("rmdir", path)
-    path.rmdir()
+    with contextlib.suppress(FileNotFoundError):
+        path.rmdir()
 
 
 def remove_tree(path: Path, *, last: str = "") -> None:
@@ -289,6 +313,9 @@ def remove_tree(path: Path, *, last: str = "") -> None:
     if not is_folder:
         unlink(path)
         return
-    for name in sorted(os.listdir(path), key=lambda name: (name == last, name)):
+    names: list[str] = []
+    with contextlib.suppress(FileNotFoundError):  # somebody else removes it, too
+        names = os.listdir(path)
+    for name in sorted(names, key=lambda name: (name == last, name)):
         remove_tree(path / name)
     remove_folder(path)

@@ -15,7 +15,9 @@ import pickle
 import re
 import secrets
 import stat
+import struct
 import threading
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -28,8 +30,10 @@ from safetensors.torch import save as safetensors_bytes
 
 from accelerate.checkpoint import disk, tensors
 from accelerate.checkpoint.shared import clean_state_dict_for_safetensors
+from accelerate.checkpoint.space import explained
 from accelerate.compat import env
 from accelerate.errors import CheckpointError, MissingCheckpointFileError, UnsafeCheckpointError
+from accelerate.modules.nested import walk
 from accelerate.runtime.current import current
 from accelerate.runtime.world import detect
 
@@ -39,7 +43,9 @@ __all__ = [
     "load",
     "read_safetensors",
     "require_file",
+    "require_intact",
     "save",
+    "size_of",
     "storable_tensors",
     "unsafe_names",
     "write_bytes",
@@ -70,6 +76,9 @@ _SAFE_GLOBALS: tuple[SafeGlobal, ...] = (
 )
 _safe_globals_lock = threading.RLock()
 
+# What zipfile raises for damage depends on where the damage is.
+_ZIP_DAMAGE = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, struct.error)
+
 # How torch names, in the text of its error, the first thing that it refused to import.
 _REFUSED = re.compile(r"GLOBAL (\S+)")
 
@@ -93,7 +102,7 @@ def save(
     Raises:
         MissingCheckpointFileError: the folder does not exist.
         TypeError: `safe_serialization` is on and a value is not a tensor.
-        OSError: the disk is full, or the file cannot be written.
+        CheckpointWriteError: the disk is full, or the file cannot be written; it is an OSError.
 
     Example:
         >>> import tempfile
@@ -158,7 +167,11 @@ def write_file(obj: Any, path: FileName, *, safe_serialization: bool = False) ->
         with open(path, "wb") as pipe:
             save(obj, pipe, safe_serialization=safe_serialization)
         return
-    _replace(path, lambda temporary: write_new(obj, temporary, safe_serialization=safe_serialization))
+    _replace(
+        path,
+        lambda temporary: write_new(obj, temporary, safe_serialization=safe_serialization),
+        lambda: size_of(obj),
+    )
 
 
 def write_bytes(content: bytes, path: FileName) -> None:
@@ -168,7 +181,7 @@ def write_bytes(content: bytes, path: FileName) -> None:
         with disk.Writer(temporary) as writer:
             writer.write(content)
 
-    _replace(Path(path), write)
+    _replace(Path(path), write, lambda: len(content))
 
 
 def write_new(obj: Any, path: Path, *, safe_serialization: bool = False) -> disk.Stamp:
@@ -216,6 +229,31 @@ def require_file(path: Path) -> None:
         raise MissingCheckpointFileError(f"{path} does not exist: {found}.")
 
 
+def require_intact(path: Path) -> None:
+    """Compare the checksums that `torch.save` has written into a file with what the file holds.
+
+    A file that does not exist, or has another format, is left to `load`.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    if not torch.serialization.get_crc32_options():
+        return  # who has switched checksums off writes wrong ones
+    try:
+        if not zipfile.is_zipfile(path):
+            return
+        with zipfile.ZipFile(path) as archive:
+            wrong = archive.testzip()
+    except _ZIP_DAMAGE as error:
+        wrong = str(error)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # that is a place in no file
+            raise
+        wrong = str(error)
+    if wrong is not None:
+        raise CheckpointError(f"{path} cannot be read: it is damaged (checksum of {wrong}).")
+
+
 def unsafe_names(path: FileName) -> list[str]:
     """Return the classes and functions because of which `load` would refuse this file."""
     with _numpy_is_safe():
@@ -243,13 +281,20 @@ def storable_tensors(obj: Any) -> dict[str, torch.Tensor]:
     return clean_state_dict_for_safetensors(obj)
 
 
+def size_of(obj: Any) -> int:
+    """Return about how many bytes an object takes in a file: those of its tensors, shared memory once."""
+    tensors = [leaf for _, leaf in walk(obj) if isinstance(leaf, torch.Tensor)]
+    dense = [tensor for tensor in tensors if tensor.layout == torch.strided and not tensor.is_meta]
+    return sum({(tensor.device, tensor.data_ptr()): tensor.nbytes for tensor in dense}.values())
+
+
 def is_writer(save_on_each_node: bool) -> bool:
     """Return whether this process writes the files that exist once (once a machine, if asked for)."""
     world = current.world if current.started else detect(env.snapshot())
     return world.is_local_main if save_on_each_node else world.is_main
 
 
-def _replace(path: Path, write: Callable[[Path], Any]) -> None:
+def _replace(path: Path, write: Callable[[Path], Any], needed: Callable[[], int]) -> None:
     """Let `write` make a file beside `path` that is on the disk, and give it its name."""
     if not path.parent.is_dir():
         raise MissingCheckpointFileError(
@@ -257,12 +302,14 @@ def _replace(path: Path, write: Callable[[Path], Any]) -> None:
         )
     temporary = path.with_name(f".{path.name}.{secrets.randbits(64)}.partial")
     try:
-        write(temporary)
-        disk.rename(temporary, path)
+        with explained(temporary, needed):
+            write(temporary)
+            disk.rename(temporary, path)
     except BaseException:
         disk.unlink(temporary)
         raise
-    disk.sync(path.parent)
+    with explained(path):
+        disk.sync(path.parent)
 
 
 def _is_special(path: Path) -> bool:

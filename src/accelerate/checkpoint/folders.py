@@ -10,7 +10,16 @@ from accelerate.checkpoint.manifest import MANIFEST
 from accelerate.errors import ConfigurationError
 from accelerate.options.project import ProjectConfiguration
 
-__all__ = ["LATEST", "following_number", "numbered", "remove_oldest", "staging_parent", "to_read", "to_write"]
+__all__ = [
+    "LATEST",
+    "following_number",
+    "home",
+    "numbered",
+    "remove_oldest",
+    "staging_parent",
+    "to_read",
+    "to_write",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +37,7 @@ def to_write(output_dir: str | os.PathLike[str] | None, project: ProjectConfigur
     Raises:
         TypeError: nothing was named, and automatic naming is off.
         ConfigurationError: the folder of automatic naming exists, or there is no project folder; or a file
-            has the name.
+            has the name, or it is empty.
     """
     if not project.automatic_checkpoint_naming:
         if output_dir is None:
@@ -36,13 +45,16 @@ def to_write(output_dir: str | os.PathLike[str] | None, project: ProjectConfigur
                 "save_state(output_dir=None): name a folder, or let the Accelerator name them: "
                 "ProjectConfiguration(project_dir=..., automatic_checkpoint_naming=True)."
             )
-        folder = Path(output_dir).expanduser()
-        if folder.exists() and not folder.is_dir():
+        if output_dir == "":
+            raise ConfigurationError("save_state(output_dir=''): name a folder; '.' is the one you are in.")
+        folder = _expanded(output_dir)
+        if os.path.lexists(os.path.realpath(folder)) and not folder.is_dir():
+            what = "a link to itself" if folder.is_symlink() and not folder.exists() else "a file"
             raise ConfigurationError(
-                f"save_state(output_dir={str(folder)!r}): that is a file; name a folder."
+                f"save_state(output_dir={str(folder)!r}): that is {what}; name a folder."
             )
         return folder
-    folder = naming.checkpoint_folder(_project_dir(project), project.iteration)
+    folder = naming.checkpoint_folder(home(project), project.iteration)
     if folder.exists():
         raise ConfigurationError(
             f"Checkpoint directory {folder} ({project.iteration}) already exists. Please manually override "
@@ -60,10 +72,10 @@ def staging_parent(project: ProjectConfiguration) -> Path | None:
     """
     if not project.automatic_checkpoint_naming:
         return None
-    home = Path(_project_dir(project))
-    checkpoints = home / naming.CHECKPOINTS_FOLDER
-    together = not checkpoints.exists() or checkpoints.stat().st_dev == home.stat().st_dev
-    return (home if together else checkpoints) / _STAGING
+    above = Path(home(project))
+    checkpoints = above / naming.CHECKPOINTS_FOLDER
+    together = not checkpoints.exists() or checkpoints.stat().st_dev == above.stat().st_dev
+    return (above if together else checkpoints) / _STAGING
 
 
 def to_read(input_dir: str | os.PathLike[str] | None, project: ProjectConfiguration) -> Path | None:
@@ -83,12 +95,13 @@ def to_read(input_dir: str | os.PathLike[str] | None, project: ProjectConfigurat
                 "`save_state` returned."
             )
         return None
-    folder = Path(input_dir).expanduser()
-    if folder.is_dir():
+    folder = _expanded(input_dir)
+    if folder.is_dir() and input_dir != "":
         return folder
     if input_dir == LATEST and project.automatic_checkpoint_naming:
         return None
-    raise ConfigurationError(f"Tried to find {input_dir} but folder does not exist.")
+    hint = f" It is a file: name the folder that it is in, {folder.parent}." if folder.is_file() else ""
+    raise ConfigurationError(f"Tried to find {input_dir} but folder does not exist.{hint}")
 
 
 def numbered(project: ProjectConfiguration, *, staged: bool = False) -> dict[int, Path]:
@@ -101,7 +114,7 @@ def numbered(project: ProjectConfiguration, *, staged: bool = False) -> dict[int
     Raises:
         ConfigurationError: there is no project folder.
     """
-    folder = Path(_project_dir(project)) / naming.CHECKPOINTS_FOLDER
+    folder = Path(home(project)) / naming.CHECKPOINTS_FOLDER
     parent = staging_parent(project) if staged else folder
     names = naming.list_checkpoints(_subfolders(parent)) if parent is not None else []
     found = {naming.checkpoint_number(name): name for name in reversed(names)}
@@ -113,13 +126,26 @@ def following_number(project: ProjectConfiguration) -> int:
     return max(numbered(project), default=-1) + 1
 
 
-def _project_dir(project: ProjectConfiguration) -> str | os.PathLike[str]:
+def home(project: ProjectConfiguration) -> str | os.PathLike[str]:
+    """Return the project's folder, which stays what it was at first when the working directory changes.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
     if project.project_dir is None:
         raise ConfigurationError(
             "automatic_checkpoint_naming=True needs a project folder: pass project_dir to "
             "ProjectConfiguration or to Accelerator."
         )
-    return project.project_dir
+    named = project.project_dir
+    places = project.__dict__.setdefault("_places", {})  # name -> where that was when it was first asked for
+    first: str = places.setdefault(os.fspath(named), os.path.abspath(named))
+    return named if os.path.abspath(named) == first else first
+
+
+def _expanded(folder: str | os.PathLike[str]) -> Path:
+    # Unlike Path.expanduser this leaves a name as it is when there is no such user.
+    return Path(os.path.expanduser(folder))
 
 
 def _subfolders(folder: Path) -> list[str]:

@@ -16,7 +16,7 @@ from huggingface_hub import split_torch_state_dict_into_shards
 
 from accelerate.checkpoint import files, naming, tensors
 from accelerate.checkpoint.shared import covered_names, with_shared_names
-from accelerate.errors import CheckpointError, ConfigurationError
+from accelerate.errors import CheckpointError, ConfigurationError, MismatchedCheckpointError
 
 __all__ = ["ShardPlan", "load_model", "load_weights", "plan_shards", "read_weights", "save_model"]
 
@@ -161,7 +161,7 @@ def load_model(
 
     Raises:
         MissingCheckpointFileError: there is no file.
-        CheckpointError: the file is damaged, or not safe to read.
+        CheckpointError: the file is damaged, not safe to read, or of another model.
     """
     safe = folder / naming.weights(index, safe_serialization=True)
     if safe.exists() and set(kwargs) <= {"strict"} and _takes_no_part(model):
@@ -169,7 +169,12 @@ def load_model(
         written = {name: tensor for name, tensor in live.items() if name not in covered_names(live)}
         if tensors.read_into(safe, written):
             return
-    load_weights(model, read_weights(folder, index, device), **kwargs)
+    state = read_weights(folder, index, device)
+    try:
+        load_weights(model, state, **kwargs)
+    except RuntimeError as error:
+        name = naming.weights(index, safe_serialization=safe.exists())
+        raise MismatchedCheckpointError(f"{folder / name} does not fit the model: {error}") from error
 
 
 def _takes_no_part(model: torch.nn.Module) -> bool:

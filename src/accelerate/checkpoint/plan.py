@@ -5,14 +5,18 @@ those files that are this rank's to write.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from accelerate.checkpoint import files, naming, rng, window
 from accelerate.checkpoint.disk import Stamp
+from accelerate.checkpoint.space import explained
 from accelerate.devices.base import Device
+from accelerate.errors import CheckpointError
 
 __all__ = [
     "PlannedFile",
@@ -193,16 +197,19 @@ def write_plan(
 
     Returns:
         The files that were written, with `new`.
+
+    Raises:
+        CheckpointWriteError: the disk is full, or a file cannot be written.
     """
     stamps = {}
-    for file in plan:
-        if not (is_writer or file.every_rank):
-            continue
+    mine = [file for file in plan if is_writer or file.every_rank]
+    for file in mine:
         path = folder / file.name
-        if new:
-            stamps[file.name] = files.write_new(file.content, path, safe_serialization=file.safe)
-        else:
-            files.write_file(file.content, path, safe_serialization=file.safe)
+        with explained(folder, lambda: sum(files.size_of(file.content) for file in mine)), _named(file):
+            if new:
+                stamps[file.name] = files.write_new(file.content, path, safe_serialization=file.safe)
+            else:
+                files.write_file(file.content, path, safe_serialization=file.safe)
         logger.info("%s saved in %s", file.holds, path)
         unsafe = [] if file.safe else files.unsafe_names(path)
         if unsafe:
@@ -215,3 +222,17 @@ def write_plan(
                 ", ".join(unsafe),
             )
     return stamps
+
+
+@contextmanager
+def _named(file: PlannedFile) -> Iterator[None]:
+    """Have what pickle does not take be called by its name."""
+    try:
+        yield
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        if file.safe:
+            raise
+        raise CheckpointError(
+            f"{file.holds} cannot be saved as {file.name}: {error}. Let its `state_dict()` give tensors, "
+            "numbers, text and containers of them."
+        ) from error

@@ -6,19 +6,21 @@ What a part needs is checked before anything is loaded; what stays unused in the
 import logging
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from accelerate.checkpoint import files, naming, rng, window
+from accelerate.checkpoint import files, manifest, naming, rng, window
 from accelerate.checkpoint.manifest import MANIFEST, Manifest
 from accelerate.checkpoint.model import load_model
+from accelerate.checkpoint.place import journals, place_of
 from accelerate.checkpoint.plan import Registry, placed_loaders, stateful_loaders
 from accelerate.devices.base import Device
-from accelerate.errors import CheckpointError, MissingCheckpointFileError
+from accelerate.errors import CheckpointError, MismatchedCheckpointError, MissingCheckpointFileError
 
 __all__ = [
     "Source",
@@ -30,6 +32,7 @@ __all__ = [
     "require_custom_objects",
     "require_files",
     "tell_unused",
+    "undisturbed",
 ]
 
 logger = logging.getLogger(__name__)
@@ -54,6 +57,13 @@ class Source:
         self.used.add(name)
         return self.folder / name
 
+    def load(self, name: str, **kwargs: Any) -> Any:
+        """Read a file that `torch.save` wrote; without a manifest its own checksums are compared."""
+        path = self.take(name)
+        if self.manifest is None:
+            files.require_intact(path)
+        return files.load(path, **kwargs)
+
     def names(self) -> list[str]:
         """Return the files of the checkpoint."""
         if self.manifest is not None:
@@ -69,6 +79,42 @@ class Source:
     def unused(self) -> list[str]:
         """Return the files whose kind is known, and that nothing was loaded from."""
         return [name for name in self.names() if naming.is_checkpoint_file(name) and name not in self.used]
+
+
+@contextmanager
+def undisturbed(source: Source) -> Iterator[None]:
+    """Surround the loading of files that were checked, during which another run may save into their folder.
+
+    Raises:
+        CheckpointError: it did: what was loaded may be of two saves.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _is_replaced(source):
+            raise _disturbed(source) from error
+        raise
+    if _is_replaced(source):
+        raise _disturbed(source)
+
+
+def _is_replaced(source: Source) -> bool:
+    if source.manifest is None:
+        return False
+    if journals(place_of(source.folder)):  # asked first: a journal ends after the manifest has changed
+        return True
+    try:
+        now = manifest.read(source.folder)
+    except (CheckpointError, OSError):
+        return True
+    return now is None or now.generation != source.manifest.generation
+
+
+def _disturbed(source: Source) -> CheckpointError:
+    return CheckpointError(
+        f"{source.folder} was removed or replaced by another save while it was being loaded: what was loaded "
+        "may be of two saves. Load again."
+    )
 
 
 def location_of(map_location: Any, device: torch.device, *, on_device: bool) -> torch.device:
@@ -157,6 +203,9 @@ def load_objects(
 ) -> None:
     """Load models, optimizers, schedulers, loaders and the scaler."""
     for index, model in enumerate(registry.models):
+        pickled = source.folder / naming.weights(index, safe_serialization=False)
+        if source.manifest is None and pickled.exists():
+            files.require_intact(pickled)
         load_model(model, source.folder, index, location, **model_kwargs)
         source.used |= {naming.weights(index, safe_serialization=safe) for safe in (True, False)}
     kwargs = {"map_location": location, **load_kwargs}
@@ -169,9 +218,27 @@ def load_objects(
         (naming.loader, placed_loaders(source.folder, registry.loaders)),
     ):
         for index, obj in objects:
-            obj.load_state_dict(files.load(source.take(name(index)), **kwargs))
+            _load_object(obj, source, name(index), **kwargs)
     if registry.scaler is not None:
-        registry.scaler.load_state_dict(files.load(source.take(naming.scaler()), **kwargs))
+        _load_object(registry.scaler, source, naming.scaler(), **kwargs)
+
+
+def _load_object(obj: Any, source: Source, name: str, **kwargs: Any) -> None:
+    state = source.load(name, **kwargs)
+    try:
+        obj.load_state_dict(state)
+    except CheckpointError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError) as error:  # what torch's objects raise
+        reason = f"{type(error).__name__}: {error}"
+        raise MismatchedCheckpointError(
+            f"{source.folder / name} does not fit the {_called(obj)}: {reason}"
+        ) from error
+
+
+def _called(obj: Any) -> str:
+    inner = getattr(obj, "optimizer", getattr(obj, "scheduler", obj))
+    return type(inner).__name__
 
 
 def _make_room(optimizer: Any) -> None:
@@ -186,9 +253,9 @@ def _make_room(optimizer: Any) -> None:
 
 def load_custom_object(obj: Any, source: Source, index: int, *, weights_only: bool) -> None:
     """Load the index-th registered object."""
-    path = source.take(naming.custom_object(index))
-    logger.info("Loading the state of %s from %s", type(obj).__name__, path)
-    obj.load_state_dict(files.load(path, map_location="cpu", weights_only=weights_only))
+    name = naming.custom_object(index)
+    logger.info("Loading the state of %s from %s", type(obj).__name__, source.folder / name)
+    obj.load_state_dict(source.load(name, map_location="cpu", weights_only=weights_only))
 
 
 def load_gradients(
@@ -239,9 +306,9 @@ def load_random_states(source: Source, rank: int, device: Device) -> dict[str, A
     of_ranks = {
         of_rank: name for name in source.names() if (of_rank := naming.random_states_rank(name)) is not None
     }
-    own = source.take(naming.random_states(rank))
+    own = source.folder / naming.random_states(rank)
     try:
-        states = files.load(own, map_location="cpu")
+        states = source.load(own.name, map_location="cpu")
     except CheckpointError as error:
         warnings.warn(
             f"Random states of rank {rank} not restored: {error} The run goes on with other random numbers "

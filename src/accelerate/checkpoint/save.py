@@ -7,8 +7,8 @@ is an error on all, and nothing has changed but for the staging folder, which is
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,6 +16,8 @@ from typing import Any
 from accelerate.checkpoint import commit, disk, folders
 from accelerate.checkpoint.agreement import Ranks, Step
 from accelerate.checkpoint.disk import Stamp
+from accelerate.checkpoint.place import place_of
+from accelerate.checkpoint.space import explained
 from accelerate.options.project import ProjectConfiguration
 
 __all__ = ["Save"]
@@ -43,23 +45,25 @@ class Save:
         self._target = target
         self._project = project
         self._ranks = ranks
-        self._staging = commit.Staging(
-            commit.place_of(target, folders.staging_parent(project), pinned=pinned)
-        )
+        self._staging = commit.Staging(place_of(target, folders.staging_parent(project), pinned=pinned))
         self._several_folders = project.save_on_each_node and ranks.size > ranks.local_size
         self._sealed = False
         self.folder = self._staging.folder
         self.leads = ranks.leads(self._several_folders)
 
     def __enter__(self) -> "Save":
-        if self._ranks.size > self._ranks.local_size:
-            self._several_folders = not self._is_shared()
-            self.leads = self._ranks.leads(self._several_folders)
-            self._warn_of_several_folders()
-        with self._ranks.step("while making the staging folder", _UNTOUCHED) as step:
-            if self.leads:
-                self._staging.begin()
-            step.value = commit.new_generation()
+        try:
+            if self._ranks.size > self._ranks.local_size:
+                self._several_folders = not self._is_shared()
+                self.leads = self._ranks.leads(self._several_folders)
+                self._warn_of_several_folders()
+            with self._step("while making the staging folder") as step:
+                if self.leads:
+                    self._staging.begin()
+                step.value = commit.new_generation()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
         self._generation = step.answers[0]
         return self
 
@@ -72,14 +76,15 @@ class Save:
             except OSError as reason:
                 if error is not None and hasattr(error, "add_note"):
                     error.add_note(f"The staging folder {self.folder} could not be removed ({reason}).")
+        self._staging.release()
 
     def _is_shared(self) -> bool:
         """Return whether all machines see one folder, so that it is written once."""
-        with self._ranks.step("while making the staging folder", _UNTOUCHED) as step:
+        with self._step("while making the staging folder") as step:
             if self._ranks.rank == 0:
                 self._staging.begin()
                 disk.make_folder(self.folder / _PROBE)
-        with self._ranks.step("while looking for the staging folder", _UNTOUCHED) as step:
+        with self._step("while looking for the staging folder") as step:
             step.value = self._ranks.rank == 0 or self._sees(self.folder / _PROBE)
         return all(step.answers)
 
@@ -105,6 +110,12 @@ class Save:
                 stacklevel=5,
             )
 
+    @contextmanager
+    def _step(self, doing: str, otherwise: str = _UNTOUCHED) -> Iterator[Step]:
+        """Surround what this package does on the disk; see `Ranks.step`."""
+        with self._ranks.step(doing, otherwise) as step, explained(self.folder):
+            yield step
+
     def writing(self) -> AbstractContextManager[Step]:
         """Return the step in which every rank writes; its value is what `write_plan` returned."""
         return self._ranks.step("while writing its files", _UNTOUCHED)
@@ -119,7 +130,7 @@ class Save:
         machine = self._machine(written)
         stamps = {name: stamp for of_rank in machine for name, stamp in of_rank.items()}
         stamps |= self._sum_up_others(stamps)
-        with self._ranks.step("while completing the checkpoint", _UNTOUCHED):
+        with self._step("while completing the checkpoint"):
             if self.leads:
                 self._staging.seal(
                     stamps,
@@ -131,12 +142,12 @@ class Save:
         # On whichever machine it now ends, the checkpoint can be published later.
         self._sealed = True
         old = None
-        with self._ranks.step("while publishing the checkpoint", self._half_published()):
+        with self._step("while publishing the checkpoint", self._half_published()):
             if self.leads:
                 old = self._staging.publish()
         # Only now has every machine the new one.
         if self.leads and old is not None:
-            _clear_up(lambda: disk.remove_tree(old), old)
+            _clear_up(self._staging.remove_old, old)
 
     def _half_published(self) -> str:
         if self._several_folders:
@@ -145,13 +156,13 @@ class Save:
 
     def _sum_up_others(self, known: Mapping[str, Stamp]) -> dict[str, Stamp]:
         """Sum up the files that strategies and hooks have written, each rank of the machine its share."""
-        with self._ranks.step("while listing its files", _UNTOUCHED) as step:
+        with self._step("while listing its files") as step:
             if self.leads:
                 step.value = self._staging.foreign_files(known)
         names: list[str] = next((answer for answer in self._machine(step.answers) if answer is not None), [])
         if not any(answer for answer in step.answers):
             return {}
-        with self._ranks.step("while reading its files", _UNTOUCHED) as step:
+        with self._step("while reading its files") as step:
             index, num = self._reader()
             step.value = {}
             for name in names[index::num]:

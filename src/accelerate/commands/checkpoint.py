@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accelerate.checkpoint.space import size_in_words
 from accelerate.commands.utils import CustomArgumentParser, print_error
 from accelerate.errors import CheckpointError, ConfigurationError
 
@@ -19,7 +20,6 @@ __all__ = ["checkpoint_command", "checkpoint_command_parser", "main"]
 
 _WHOLE, _DAMAGED, _UNKNOWN, _INTERRUPTED = "whole", "damaged", "unknown", "interrupted"
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))  # seconds
-_SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +86,8 @@ def checkpoint_command(args: argparse.Namespace) -> int:
     for place in places:
         if not place.is_dir():
             raise ConfigurationError(f"{place}: there is no such folder")
+        if not _is_checkpoint(place):
+            raise ConfigurationError(f"{place}: that is no checkpoint; `ls` lists those that are in a folder")
     found = [_look(place, contents=verify) for place in places]
     if args.json:
         items = [asdict(item) for item in found]
@@ -128,7 +130,9 @@ def _inside(folder: Path) -> list[Path]:
 
     if (folder / naming.CHECKPOINTS_FOLDER).is_dir() and not _is_checkpoint(folder / "checkpoints"):
         folder = folder / naming.CHECKPOINTS_FOLDER
-    inside = [path for path in folder.iterdir() if path.is_dir() and _is_checkpoint(path)]
+    # Hidden ones are being written, or were left behind.
+    visible = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    inside = [path for path in visible if _is_checkpoint(path)]
     numbers = {path: naming.checkpoint_number(path.name) for path in inside}
     return sorted(inside, key=lambda path: (-(numbers[path] or -1), path.name))
 
@@ -137,8 +141,6 @@ def _is_checkpoint(folder: Path) -> bool:
     from accelerate.checkpoint import naming
     from accelerate.checkpoint.manifest import MANIFEST
 
-    if folder.name.startswith("."):
-        return False  # being written, or left behind
     names = {path.name for path in folder.iterdir()}
     return MANIFEST in names or any(naming.is_checkpoint_file(name) for name in names)
 
@@ -151,11 +153,11 @@ def _look(folder: Path, *, contents: bool) -> Found:
         contents: read all files; otherwise their sizes are compared.
     """
     from accelerate.checkpoint import manifest
-    from accelerate.checkpoint.commit import place_of
+    from accelerate.checkpoint.place import journals, place_of
 
     names = manifest.files_in(folder)
     size = sum((folder / name).lstat().st_size for name in names)
-    if place_of(folder).journal.is_dir():
+    if journals(place_of(folder)):
         problem = "publishing was interrupted: the next load or save will finish it"
         return Found(folder=str(folder), state=_INTERRUPTED, problems=[problem], size=size)
     try:
@@ -258,15 +260,6 @@ def age_in_words(seconds: float) -> str:
         if seconds >= length:
             return f"{int(seconds // length)} {unit}"
     return "0 s"
-
-
-def size_in_words(size: float) -> str:
-    """Return a number of bytes in three digits or so, such as "1.2 GB"."""
-    for unit in _SIZES[:-1]:
-        if size < 999.5:
-            return f"{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} {_SIZES[-1]}"
 
 
 if __name__ == "__main__":

@@ -77,6 +77,11 @@ class Channel:
     def leave(self) -> None:
         """End the call that this rank is in."""
 
+    @contextmanager
+    def waiting(self, timeout: timedelta) -> Iterator[None]:
+        """Wait up to `timeout` for the others where calls in the block begin, if that is longer."""
+        yield
+
     @property
     def gloo(self) -> Any:
         """A gloo group of these ranks that nobody else sends over; None where there is none."""
@@ -169,6 +174,21 @@ class GlooChannel(Channel):
     def leave(self) -> None:
         """End the call that this rank is in."""
         self._board.leave()
+
+    @contextmanager
+    def waiting(self, timeout: timedelta) -> Iterator[None]:
+        """Wait up to `timeout` for the others where calls in the block begin, if that is longer.
+
+        It is the header that waits: when it has come through, all ranks are there.
+        """
+        if self._gloo is None or timeout <= self._timeout:
+            yield
+            return
+        self._gloo._set_default_timeout(timeout)
+        try:
+            yield
+        finally:
+            self._gloo._set_default_timeout(self._timeout)
 
     @property
     def gloo(self) -> Any:

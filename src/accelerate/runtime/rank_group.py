@@ -8,6 +8,7 @@ import pickle
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -184,6 +185,19 @@ class RankGroup:
                 getattr(dist, _ALL_GATHER)(received, row, group=self.group)
             rows: list[list[int]] = received.view(self.size, -1)[:, : len(numbers)].tolist()
             return rows
+
+    @contextmanager
+    def waiting(self, timeout: timedelta) -> Iterator[None]:
+        """Wait longer than the time-out for ranks that are late to the calls in the block.
+
+        For work that takes one rank longer, after all have met: a rank that is gone is noticed anyhow.
+        """
+        if self.size == 1:
+            yield
+            return
+        channel = channel_of(self.group, rank=self.rank, size=self.size, device=self.device, debug=self.debug)
+        with channel.waiting(timeout):
+            yield
 
     @contextmanager
     def exchange(

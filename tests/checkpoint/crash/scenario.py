@@ -6,8 +6,10 @@ one that never stopped.
 
 import hashlib
 import os
+import random
 import shutil
 import tempfile
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,15 @@ from torch import nn
 
 from accelerate.accelerator import Accelerator
 from accelerate.checkpoint import disk, files
+from accelerate.errors import CheckpointError
 from accelerate.options.project import ProjectConfiguration
 
 USERS_FILE = "notes.txt"
+# What may be said to one of several runs that save into one folder.
+EXPECTED = (
+    "Another process works in",
+    "was removed or replaced by another save while it was being",
+)
 
 
 class Progress:
@@ -135,6 +143,32 @@ def resume_and_save(folder: str, kind: str, until: int, report: Any) -> str:
     digest = run.train(until)
     run.save()
     return digest
+
+
+def save_and_load_beside_others(folder: str, kind: str, seconds: float, report: Any) -> dict[str, int]:
+    """Save into a folder, and load from it, while other processes do so; count what came of it.
+
+    Fails when what was loaded is of two saves: all parameters, and the registered object, have one value.
+    """
+    run = Run(folder, kind)
+    outcomes: dict[str, int] = {}
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        mine = run.progress.steps = random.randrange(1 << 20)
+        with torch.no_grad():
+            for parameter in run.model.parameters():
+                parameter.fill_(mine)
+        for action in (run.save, run.resume):
+            try:
+                action()
+                outcome = action.__name__
+            except CheckpointError as error:
+                outcome = next((text for text in EXPECTED if text in str(error)), str(error))
+            outcomes[outcome] = outcomes.get(outcome, 0) + 1
+            if outcome == "resume":
+                values = {value for p in run.model.parameters() for value in p.flatten().tolist()}
+                assert values == {run.progress.steps}
+    return outcomes
 
 
 def fill_the_disk(folder: str, report: Any) -> str:

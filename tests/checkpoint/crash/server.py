@@ -48,9 +48,9 @@ class Server:
         Args:
             function: its name.
             args: its arguments.
-            job: `num_ranks`; `kill` and `fail`, each (rank, number of the call), for a rank that dies or gets
-                an error there; `errno` of that error, `lasting` for all calls after it; `after`, seconds
-                until all are killed.
+            job: `num_ranks`, which are runs of their own with `apart`; `kill` and `fail`, each (rank, number
+                of the call), for a rank that dies or gets an error there; `errno` of that error, `lasting`
+                for all calls after it; `after`, seconds until all are killed.
 
         Returns:
             A dictionary a rank: `value`, `reports`, `calls`, `status` (negative for a signal), `seconds`,
@@ -111,7 +111,7 @@ def _child(scenario: Any, job: dict[str, Any], rank: int, num_ranks: int, port: 
 
     status = 1
     try:
-        if num_ranks > 1:
+        if num_ranks > 1 and not job.get("apart"):
             os.environ.update(
                 RANK=str(rank),
                 LOCAL_RANK=str(rank),

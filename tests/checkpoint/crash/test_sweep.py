@@ -9,14 +9,17 @@ times.
 import errno
 import os
 import random
+import re
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.checkpoint.crash.scenario import USERS_FILE
+from accelerate.checkpoint import manifest
+from tests.checkpoint.crash.scenario import EXPECTED, USERS_FILE
 from tests.checkpoint.crash.server import Server
 
 FULL = os.environ.get("CRASH_SWEEP") == "full"
@@ -130,7 +133,9 @@ def test_a_failing_call_is_an_error_and_costs_no_checkpoint(server, folder, kind
     for number in places(sweep, 0, 6):
         stopped, outcomes = sweep.stop(fail=(0, number), errno=getattr(errno, name), lasting=name == "ENOSPC")
         (report,) = outcomes[0]["reports"]
-        assert "committed" in report or os.strerror(getattr(errno, name)) in report["error"]
+        if "committed" not in report:
+            assert report["error"].startswith("CheckpointWriteError: Writing failed: [Errno ")
+            assert os.strerror(getattr(errno, name)) in report["error"]
         sweep.check(stopped, outcomes)
 
 
@@ -143,7 +148,10 @@ def test_a_rank_that_fails_is_named_on_all_within_seconds(server, folder, kind):
             for outcome in outcomes:
                 if outcome["status"] != 0:
                     assert f"rank {rank} failed" in outcome["raised"]
-                    assert "OSError: [Errno 28] No space left on device" in outcome["raised"]
+                    assert (
+                        "CheckpointWriteError: Writing failed: [Errno 28] No space left on device"
+                        in outcome["raised"]
+                    )
                 assert outcome["seconds"] < 10
             assert len({outcome["status"] for outcome in outcomes}) == 1
             sweep.check(stopped, outcomes)
@@ -158,6 +166,21 @@ def test_killed_at_random_times(server, folder, num_ranks):
     for _ in range(NUM_RANDOM // (2 if FULL else 1)):
         stopped, outcomes = sweep.stop(after=chance.uniform(0.2, 1.0) * took)
         sweep.check(stopped, outcomes)
+
+
+@pytest.mark.parametrize("kind", ["named", "journal"])
+def test_several_runs_that_use_one_folder_do_not_mix(server, folder, kind):
+    seconds = 20 if FULL else 1.5
+    outcomes = server.run("save_and_load_beside_others", str(folder), kind, seconds, num_ranks=3, apart=True)
+    totals = Counter()
+    for outcome in outcomes:
+        assert outcome["status"] == 0, outcome["traceback"]
+        totals.update(outcome["value"])
+    assert set(totals) <= {"save", "resume", *EXPECTED}
+    assert min(totals["save"], totals["resume"], totals[EXPECTED[0]]) > 0
+    assert os.listdir(folder) == ["checkpoint"]
+    checkpoint = folder / "checkpoint"
+    assert list(manifest.problems(checkpoint, manifest.read(checkpoint).files)) == []
 
 
 def test_a_disk_that_is_really_full(tmp_path):
@@ -185,7 +208,8 @@ def test_a_disk_that_is_really_full(tmp_path):
     assert outcome["status"] == 0, outcome["traceback"]
     *committed, full, resumed, saved = outcome["reports"]
     assert len(committed) > 3
-    assert "No space left on device" in full["error"]
+    assert "No space left on device: " in full["error"]
+    assert re.search(r"What this rank writes takes \d+\.?\d* k?B, and \d+\.?\d* k?B were free", full["error"])
     assert resumed["resumed"] == committed[-1]["committed"] == full["full"] - 1
     assert saved["saved"] == ["checkpoints"]
     assert outcome["value"] == "True"

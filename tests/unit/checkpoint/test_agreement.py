@@ -14,7 +14,7 @@ class Played(Ranks):
         super().__init__(World(rank=0, size=1 + len(others), local_size=1))
         self.others = others
 
-    def exchange(self, message):
+    def exchange(self, message, *, patient=False):
         return [message, *self.others]
 
 

@@ -5,8 +5,9 @@ import pytest
 from accelerate.checkpoint import disk
 from accelerate.checkpoint.agreement import Ranks
 from accelerate.checkpoint.choice import choose
-from accelerate.checkpoint.commit import Staging, new_generation, place_of
+from accelerate.checkpoint.commit import Staging, new_generation
 from accelerate.checkpoint.manifest import MANIFEST
+from accelerate.checkpoint.place import place_of
 from accelerate.errors import CheckpointError, MissingCheckpointFileError
 from accelerate.options.project import ProjectConfiguration
 from accelerate.runtime.world import World

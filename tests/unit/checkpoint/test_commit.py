@@ -7,16 +7,9 @@ from pathlib import Path
 import pytest
 
 from accelerate.checkpoint import commit, disk, manifest
-from accelerate.checkpoint.commit import (
-    Place,
-    Staging,
-    is_pinned,
-    new_generation,
-    own_files,
-    place_of,
-    recover,
-)
+from accelerate.checkpoint.commit import Staging, new_generation, own_files, recover
 from accelerate.checkpoint.manifest import MANIFEST
+from accelerate.checkpoint.place import Place, is_pinned, place_of
 
 
 def sealed(target, place=None, **contents):
@@ -240,6 +233,7 @@ def test_whoever_comes_next_finishes_an_interrupted_publishing(tmp_path, monkeyp
 
     with disk.observed(observe), pytest.raises(KeyboardInterrupt):
         staging.publish()
+    staging.release()  # as its process does when it ends
     assert texts(target)["b"] == "old"
     assert texts(target)["a"] == "new"
     recover(place_of(target, pinned=pinned_later))

@@ -95,6 +95,55 @@ def test_a_file_is_no_folder_to_write_to(tmp_path):
         folders.to_write(tmp_path / "file", ProjectConfiguration())
 
 
+def test_an_empty_name_is_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"output_dir=''\): name a folder"):
+        folders.to_write("", ProjectConfiguration())
+    with pytest.raises(ConfigurationError, match="folder does not exist"):
+        folders.to_read("", ProjectConfiguration())
+    assert folders.to_write(".", ProjectConfiguration()) == Path(".")
+
+
+def test_a_link_to_itself_is_no_folder(tmp_path):
+    (tmp_path / "link").symlink_to("link")
+    with pytest.raises(ConfigurationError, match="that is a link to itself"):
+        folders.to_write(tmp_path / "link", ProjectConfiguration())
+
+
+def test_a_link_to_what_is_not_there_yet_is_one(tmp_path):
+    (tmp_path / "link").symlink_to("later")
+    assert folders.to_write(tmp_path / "link", ProjectConfiguration()) == tmp_path / "link"
+
+
+def test_a_home_that_nobody_has_is_a_name_like_any_other(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert folders.to_write("~/run", ProjectConfiguration()) == tmp_path / "run"
+    assert folders.to_write("~nobody at all/run", ProjectConfiguration()) == Path("~nobody at all/run")
+
+
+def test_who_names_a_file_of_a_checkpoint_is_told_the_folder(tmp_path):
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(ConfigurationError, match=rf"It is a file: name the folder .*, {tmp_path}\."):
+        folders.to_read(tmp_path / "model.safetensors", ProjectConfiguration())
+
+
+def test_a_relative_project_stays_where_it_was(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    project = ProjectConfiguration(project_dir="run", automatic_checkpoint_naming=True)
+    first = folders.to_write(None, project)
+    assert first == Path("run/checkpoints/checkpoint_0")
+    first.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    project.iteration = 1
+    assert folders.to_write(None, project) == tmp_path / "run" / "checkpoints" / "checkpoint_1"
+    assert folders.staging_parent(project) == tmp_path / "run" / ".staging"
+    assert folders.numbered(project) == {0: tmp_path / first}
+    assert project.project_dir == "run"
+    project.set_directories("other")
+    assert folders.to_write(None, project) == Path("other/checkpoints/checkpoint_1")
+
+
 def test_checkpoints_are_made_outside_the_folder_that_is_searched(project, tmp_path):
     assert folders.staging_parent(project) == tmp_path / ".staging"
     assert folders.staging_parent(ProjectConfiguration()) is None

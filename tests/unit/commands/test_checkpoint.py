@@ -5,13 +5,15 @@ import subprocess
 import sys
 import time
 import zlib
+from pathlib import Path
 
 import pytest
 
 from accelerate.checkpoint import disk
-from accelerate.checkpoint.commit import Staging, new_generation, place_of
+from accelerate.checkpoint.commit import Staging, new_generation
 from accelerate.checkpoint.manifest import MANIFEST
-from accelerate.commands.checkpoint import age_in_words, main, size_in_words
+from accelerate.checkpoint.place import place_of
+from accelerate.commands.checkpoint import age_in_words, main
 
 
 def make(folder, step, content="text"):
@@ -69,6 +71,14 @@ def test_ls_of_the_working_directory(project, capsys, monkeypatch):
     assert len(json.loads(output(capsys, "ls", "--json")[1])) == 3
 
 
+def test_a_folder_that_is_named_may_be_hidden(tmp_path, monkeypatch, capsys):
+    make(tmp_path / ".hidden", 1)
+    assert output(capsys, "verify", tmp_path / ".hidden")[0] == 0
+    (tmp_path / ".hidden" / "mine").mkdir()
+    monkeypatch.chdir(tmp_path / ".hidden" / "mine")
+    assert json.loads(output(capsys, "show", "..", "--json")[1])["step"] == 1
+
+
 def test_show_names_every_file(project, capsys):
     folder = project / "checkpoints" / "checkpoint_9"
     status, out, err = output(capsys, "show", folder)
@@ -97,6 +107,18 @@ def test_verify_does_not_vouch_for_a_folder_without_manifest(project, capsys):
     assert output(capsys, "verify", project / "checkpoints" / "checkpoint_1")[0] == 1
 
 
+@pytest.mark.parametrize("action", ["ls", "show", "verify"])
+@pytest.mark.parametrize("folder", ["safetensors", "pickles"])
+def test_a_checkpoint_of_the_reference_is_of_unknown_state(capsys, action, folder):
+    place = Path(__file__).parents[2] / "reference" / "data" / "checkpoint_1_15_0" / folder
+    status, out, _ = output(capsys, action, place, "--json")
+    assert status == (action == "verify")
+    found = json.loads(out) if action == "show" else json.loads(out)[0]
+    assert (found["folder"], found["state"], found["step"]) == (str(place), "unknown", None)
+    assert found["size"] == sum(path.stat().st_size for path in place.iterdir())
+    assert "unknown" in output(capsys, action, place)[1]
+
+
 def test_a_damaged_manifest_is_told(project, capsys):
     folder = project / "checkpoints" / "checkpoint_9"
     (folder / MANIFEST).write_text("{")
@@ -118,6 +140,7 @@ def test_an_interrupted_publishing_is_told(tmp_path, capsys):
     [
         (["ls", "nowhere"], "nowhere: there is no such folder"),
         (["verify", "."], r".: there is no checkpoint"),
+        (["show", "."], r".: that is no checkpoint"),
     ],
 )
 def test_what_is_not_there_is_an_error(tmp_path, monkeypatch, capsys, arguments, said):
@@ -136,21 +159,6 @@ def test_neither_torch_nor_numpy_is_loaded(project):
     folder = str(project / "checkpoints" / "checkpoint_10")
     ended = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-
-
-@pytest.mark.parametrize(
-    ("size", "words"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "1.0 kB"),
-        (99_940, "99.9 kB"),
-        (123_456_789, "123 MB"),
-        (5e18, "5000.0 PB"),
-    ],
-)
-def test_sizes_in_words(size, words):
-    assert size_in_words(size) == words
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(-3, "0 s"), (59, "59 s"), (3600, "1 h"), (200_000, "2 d")])
