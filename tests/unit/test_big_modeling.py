@@ -61,12 +61,17 @@ def test_cpu_offload(model: Model, x: torch.Tensor) -> None:
     assert model.norm.running_mean.device.type == "cpu"
     for twin in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(twin(x), expected)
-    compiled = torch.compile(model, backend="eager")
-    with torch.no_grad():
-        assert torch.equal(compiled(x), expected)
-        assert torch.equal(compiled(x), expected)
     remove_hook_from_submodules(model)
     assert all(parameter is parameters[name] for name, parameter in model.named_parameters())
+
+
+def test_offloaded_models_compile() -> None:
+    model, x = nn.Sequential(*[nn.Linear(3, 3) for _ in range(4)]), torch.randn(2, 3)
+    with torch.no_grad():
+        expected = model(x)
+        compiled = torch.compile(cpu_offload(model), backend="eager")
+        for _ in range(3):
+            assert torch.equal(compiled(x), expected)
 
 
 def test_cpu_offload_of_buffers_and_of_given_weights(model: Model, x: torch.Tensor) -> None:

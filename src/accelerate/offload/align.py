@@ -14,11 +14,13 @@ make wrong.
 All hooks of a model have the same map. The hook that makes a copy of an offloaded weight takes it out again.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 
 from accelerate.modules.nested import find_device, send_to_device
 from accelerate.modules.tensors import check_device_same, owner_of, set_module_tensor_to_device
@@ -108,7 +110,7 @@ class AlignDevicesHook(ModelHook):
         if self.io_same_device:
             self.input_device = find_device([args, kwargs])
         if self.offload:
-            self._fill(module)
+            _outside_graphs(self._fill, module)
         device = self.execution_device
         if device is None:
             return args, kwargs
@@ -117,7 +119,7 @@ class AlignDevicesHook(ModelHook):
     def post_forward(self, module: nn.Module, output: Any) -> Any:
         """Empty the slots, and move the output to where the inputs were."""
         if self.offload:
-            self._empty(module)
+            _outside_graphs(self._empty, module)
         if self.io_same_device and self.input_device is not None:
             output = send_to_device(output, self.input_device, skip_keys=self.skip_keys)
         return output
@@ -219,10 +221,6 @@ class AlignDevicesHook(ModelHook):
             (self.tied_params_map or {}).get(pointer, {}).pop(device, None)
         self.tied_pointers_to_remove.clear()
 
-    # Weights come and go as Python objects, which a compiler would take for new modules at each call.
-    _fill._torchdynamo_disable = True  # type: ignore[attr-defined]
-    _empty._torchdynamo_disable = True  # type: ignore[attr-defined]
-
     def _bring_back(self, module: nn.Module) -> None:
         weights: Any = self.weights_map
         offloaded = {slot.name for slot in self._offloaded(module)}
@@ -268,6 +266,19 @@ class AlignDevicesHook(ModelHook):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_in_place": {}}
+
+
+def _outside_graphs(work: Callable[[nn.Module], None], module: nn.Module) -> None:
+    """Do what a compiler must not trace, in this function or in any that it calls: objects come and go."""
+    if torch.compiler.is_compiling() or "torch._dynamo" in sys.modules:
+        _untraced(work, module)
+    else:
+        work(module)
+
+
+@_disable_dynamo  # loads the compiler when it is first called, hence never without one
+def _untraced(work: Callable[[nn.Module], None], module: nn.Module) -> None:
+    work(module)
 
 
 def _slots(module: nn.Module, recurse: bool, *, buffers: bool, persistent: bool = False) -> Iterator[_Slot]:
