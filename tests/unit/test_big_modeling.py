@@ -1,6 +1,7 @@
 """Offloaded and dispatched models answer as resident ones do, and say no where they cannot."""
 
 import copy
+import inspect
 import json
 import logging
 import pickle
@@ -14,7 +15,9 @@ from torch import nn
 
 from accelerate import big_modeling
 from accelerate.big_modeling import cpu_offload, disk_offload, dispatch_model
-from accelerate.offload.hooks import remove_hook_from_submodules
+from accelerate.modules.tensors import named_module_tensors
+from accelerate.offload.align import AlignDevicesHook
+from accelerate.offload.hooks import add_hook_to_module, remove_hook_from_submodules
 
 
 class Model(nn.Module):
@@ -219,3 +222,25 @@ def test_a_model_in_eight_bits_is_not_moved(model: Model) -> None:
     model.is_loaded_in_8bit = True  # type: ignore[assignment]
     dispatch_model(model, {"": "cpu"})
     assert "_hf_hook" in vars(model)
+
+
+def test_a_client_merges_weights_into_an_offloaded_layer(
+    model: Model, x: torch.Tensor, tmp_path: Path
+) -> None:
+    """Call the hook by hand and replace its map, as peft does to merge an adapter into a layer on disk."""
+    expected = model(x) + 1
+    dispatch_model(model, HALF, offload_dir=tmp_path)
+    layer, hook = model.second, model.second._hf_hook
+    assert isinstance(hook, AlignDevicesHook)
+    assert list(hook.weights_map.dataset) == ["second.weight", "second.bias"]
+    hook.pre_forward(layer)
+    layer.bias.data += 1
+    hook.weights_map = {name: tensor.to("cpu") for name, tensor in named_module_tensors(layer)}
+    hook.post_forward(layer, torch.tensor([]))
+    assert layer.bias.is_meta
+    assert torch.allclose(model(x), expected)
+    names = [name for name in inspect.signature(AlignDevicesHook.__init__).parameters if name != "self"]
+    twin = AlignDevicesHook(**{name: getattr(hook, name) for name in names})
+    remove_hook_from_submodules(model)
+    add_hook_to_module(layer, twin)
+    assert torch.allclose(model(x), expected)
