@@ -4,6 +4,7 @@
 #   make test    everything that must pass: lint, types and all tests
 #   make check   lint, types and the architecture tests: seconds, no distributed run
 #   make crash-sweep   stop saves of checkpoints at every call and 200 random times: minutes
+#   make data-sweep    read loaders of some thousand shapes at 1 to 4 ranks: minutes
 #   make test-core test-data test-checkpoint test-launch    the tests of one subject
 #   make golden  write the kept plans of launches anew, to be reviewed
 #   make format  let ruff rewrite the layout
@@ -31,7 +32,7 @@ REFERENCE_PYTHON ?= $(ACCELERATE_REFERENCE_PYTHON)
 RECORDED := tests/reference/data
 RECORDINGS := $(patsubst tests/reference/record_%.py,%,$(wildcard tests/reference/record_*.py))
 
-.PHONY: demo test check lint format crash-sweep golden differences reference clean test-core test-data test-checkpoint test-launch
+.PHONY: demo test check lint format crash-sweep data-sweep golden differences reference clean test-core test-data test-checkpoint test-launch
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo
@@ -64,6 +65,9 @@ test-checkpoint: $(VENV)/.installed-test
 
 crash-sweep: $(VENV)/.installed-test
 	CRASH_SWEEP=full $(PYTEST) --timeout 1800 tests/checkpoint/crash
+
+data-sweep: $(VENV)/.installed-test
+	DATA_SWEEP=full $(PYTEST) --timeout 1800 tests/distributed/test_data_property.py
 
 test-launch: $(VENV)/.installed-test
 	$(PYTEST) $(or $(LAUNCH),$(error no tests about launching))

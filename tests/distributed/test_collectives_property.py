@@ -7,12 +7,10 @@ run in one call of the rank pool; when one fails, hypothesis draws them again, o
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from accelerate.modules.nested import flatten, map_leaves
@@ -25,12 +23,11 @@ from accelerate.runtime.collectives import (
     reduce,
 )
 from accelerate.runtime.current import current
+from tests.support.drawn import hold
 from tests.support.nested_data import assert_same_structure, containers
 from tests.support.rank_pool import RankPool
 
 NUM_RANKS = pytest.mark.parametrize("num_ranks", [1, 2, 3, 4])
-NUM_PLANS = 50  # drawn for each operation and number of ranks
-SEED = 20
 
 REAL = [torch.uint8, torch.int16, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64]
 FLOATING = [dtype for dtype in REAL if dtype.is_floating_point]
@@ -80,59 +77,6 @@ def plans(
     shapes = st.lists(st.integers(0, 3), max_size=3).map(tuple)
     leaves = st.builds(Leaf, st.sampled_from(dtypes), shapes, st.sampled_from(layouts), grows)
     return st.recursive(leaves, functools.partial(containers, pickled=True), max_leaves=10)
-
-
-# ---- many plans in one call of the pool --------------------------------------------------------------------
-
-
-def failing(check: Callable[[Any], None], drawn: list[Any]) -> dict[int, str]:
-    """Run on every rank: return the plans, by index, for which the check fails, with the error."""
-    current.start(cpu=True, timeout=timedelta(seconds=20))
-    failures = {}
-    for index, plan in enumerate(drawn):
-        try:
-            check(plan)
-        except Exception as error:
-            failures[index] = f"{type(error).__name__}: {error}"
-    return failures
-
-
-repeatable = settings(
-    max_examples=NUM_PLANS, database=None, deadline=None, suppress_health_check=list(HealthCheck)
-)
-
-
-@functools.cache
-def drawn_from(strategy: st.SearchStrategy[Any]) -> list[Any]:
-    """Return the plans that hypothesis draws, the same in every test run."""
-    drawn: list[Any] = []
-
-    @seed(SEED)
-    @repeatable
-    @given(strategy)
-    def draw(plan: Any) -> None:
-        drawn.append(plan)
-
-    draw()
-    return drawn
-
-
-def hold(
-    pool: RankPool, num_ranks: int, check: Callable[[Any], None], strategy: st.SearchStrategy[Any]
-) -> None:
-    """Fail with a small plan if `check` fails for any of those drawn."""
-    found = pool.run(failing, check, drawn_from(strategy), num_ranks=num_ranks)
-    if not any(found):
-        return
-
-    @seed(SEED)
-    @repeatable
-    @given(strategy)
-    def alone(plan: Any) -> None:
-        assert pool.run(failing, check, [plan], num_ranks=num_ranks) == [{}] * num_ranks
-
-    alone()
-    pytest.fail(f"failed only after other plans, on each rank by their numbers: {found}")
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> None:
