@@ -61,6 +61,9 @@ def cpu_offload(
     Returns:
         `model`.
 
+    Raises:
+        ConfigurationError: the model has no values to keep: it is on the meta device, or offloaded already.
+
     Example:
         >>> model = cpu_offload(nn.Linear(2, 1))
         >>> model.weight.device.type, model(torch.ones(1, 2)).device.type
@@ -72,11 +75,12 @@ def cpu_offload(
         # The parameters themselves, so that removing the hooks gives the same objects back.
         named = model.state_dict(keep_vars=True)
         state_dict = {name: _on_cpu(value) for name, value in named.items() if isinstance(value, Tensor)}
+        _refuse_meta(state_dict)
     return _offload(model, execution_device, state_dict, offload_buffers, preload_module_classes)
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:
-    return tensor if tensor.device.type == "cpu" else tensor.detach().cpu()
+    return tensor if tensor.device.type in ("cpu", "meta") else tensor.detach().cpu()
 
 
 def disk_offload(
@@ -99,9 +103,14 @@ def disk_offload(
 
     Returns:
         `model`.
+
+    Raises:
+        ConfigurationError: the model has no values to write: it is on the meta device, or offloaded already.
     """
     if not (Path(offload_dir) / INDEX_NAME).is_file():
-        offload_state_dict(offload_dir, model.state_dict())
+        weights = model.state_dict()
+        _refuse_meta(weights)
+        offload_state_dict(offload_dir, weights)
     if execution_device is None:
         execution_device = next(iter(model.parameters())).device
     weights_map = OffloadedWeightsLoader(save_folder=offload_dir)
@@ -115,6 +124,7 @@ def _offload(
     offload_buffers: bool,
     preload_module_classes: list[str] | None,
 ) -> nn.Module:
+    tied = find_tied_parameters(model)
     add_hook_to_module(model, AlignDevicesHook(io_same_device=True), append=True)
     attach_align_device_hook(
         model,
@@ -124,6 +134,7 @@ def _offload(
         weights_map=weights_map,
         preload_module_classes=preload_module_classes,
     )
+    retie_parameters(model, tied)
     return model
 
 
@@ -255,6 +266,7 @@ def _weights_map(
     on_cpu = [name for name, device in device_map.items() if device == "cpu"]
     if state_dict is None and on_cpu and not _is_host(main_device):
         state_dict = {name: _on_cpu(value) for name, value in _weights_of(model, on_cpu).items()}
+        _refuse_meta(state_dict)
     if on_disk and offload_index is None:
         if offload_dir is None:
             raise ConfigurationError(
@@ -281,8 +293,9 @@ def _refuse_meta(weights: Mapping[str, Tensor]) -> None:
     empty = [name for name, weight in weights.items() if weight.is_meta]
     if empty:
         raise ConfigurationError(
-            f'These weights are to go to "disk" and have no values: {", ".join(empty)}. Load the model first '
-            "(`load_checkpoint_and_dispatch`), or say with `offload_index` where the values are."
+            f"These weights are to be offloaded and have no values: {', '.join(empty)}. Load the model first "
+            "(`load_checkpoint_and_dispatch`), or remove the hooks of a model that is offloaded already "
+            "(`accelerate.hooks.remove_hook_from_submodules`)."
         )
 
 

@@ -1,6 +1,7 @@
 """Offloaded and dispatched models answer as resident ones do, and say no where they cannot."""
 
 import copy
+import inspect
 import json
 import logging
 import pickle
@@ -9,11 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from accelerate import big_modeling
 from accelerate.big_modeling import cpu_offload, disk_offload, dispatch_model
-from accelerate.offload.hooks import remove_hook_from_submodules
+from accelerate.modules.tensors import named_module_tensors
+from accelerate.offload.align import AlignDevicesHook
+from accelerate.offload.hooks import add_hook_to_module, remove_hook_from_submodules
 
 
 class Model(nn.Module):
@@ -60,12 +64,17 @@ def test_cpu_offload(model: Model, x: torch.Tensor) -> None:
     assert model.norm.running_mean.device.type == "cpu"
     for twin in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(twin(x), expected)
-    compiled = torch.compile(model, backend="eager")
-    with torch.no_grad():
-        assert torch.equal(compiled(x), expected)
-        assert torch.equal(compiled(x), expected)
     remove_hook_from_submodules(model)
     assert all(parameter is parameters[name] for name, parameter in model.named_parameters())
+
+
+def test_offloaded_models_compile() -> None:
+    model, x = nn.Sequential(*[nn.Linear(3, 3) for _ in range(4)]), torch.randn(2, 3)
+    with torch.no_grad():
+        expected = model(x)
+        compiled = torch.compile(cpu_offload(model), backend="eager")
+        for _ in range(3):
+            assert torch.equal(compiled(x), expected)
 
 
 def test_cpu_offload_of_buffers_and_of_given_weights(model: Model, x: torch.Tensor) -> None:
@@ -125,8 +134,6 @@ def test_all_on_disk(model: Model, x: torch.Tensor, tmp_path: Path, force_hooks:
 
 
 def test_weights_in_a_safetensors_file(model: Model, x: torch.Tensor, tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
     expected = model(x)
     save_file(dict(model.second.state_dict()), tmp_path / "part.safetensors")
     index = {
@@ -196,7 +203,13 @@ def test_maps_that_do_not_fit(model: Model, tmp_path: Path) -> None:
     empty = Model().to("meta")
     with pytest.raises(ValueError, match=r"have no values: second\.weight, second\.bias"):
         dispatch_model(empty, HALF, offload_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"have no values: first\.weight"):
+        disk_offload(empty, tmp_path)
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match=r"remove the hooks of a model that is offloaded already"):
+        cpu_offload(cpu_offload(model))
+    with pytest.raises(ValueError, match=r"have no values: norm\.weight"):
+        dispatch_model(empty, {"first": "meta", "norm": "cpu", "second": "meta"})
 
 
 def test_clients_replace_the_check(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,3 +222,25 @@ def test_a_model_in_eight_bits_is_not_moved(model: Model) -> None:
     model.is_loaded_in_8bit = True  # type: ignore[assignment]
     dispatch_model(model, {"": "cpu"})
     assert "_hf_hook" in vars(model)
+
+
+def test_a_client_merges_weights_into_an_offloaded_layer(
+    model: Model, x: torch.Tensor, tmp_path: Path
+) -> None:
+    """Call the hook by hand and replace its map, as peft does to merge an adapter into a layer on disk."""
+    expected = model(x) + 1
+    dispatch_model(model, HALF, offload_dir=tmp_path)
+    layer, hook = model.second, model.second._hf_hook
+    assert isinstance(hook, AlignDevicesHook)
+    assert list(hook.weights_map.dataset) == ["second.weight", "second.bias"]
+    hook.pre_forward(layer)
+    layer.bias.data += 1
+    hook.weights_map = {name: tensor.to("cpu") for name, tensor in named_module_tensors(layer)}
+    hook.post_forward(layer, torch.tensor([]))
+    assert layer.bias.is_meta
+    assert torch.allclose(model(x), expected)
+    names = [name for name in inspect.signature(AlignDevicesHook.__init__).parameters if name != "self"]
+    twin = AlignDevicesHook(**{name: getattr(hook, name) for name in names})
+    remove_hook_from_submodules(model)
+    add_hook_to_module(layer, twin)
+    assert torch.allclose(model(x), expected)

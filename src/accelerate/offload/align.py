@@ -14,11 +14,13 @@ make wrong.
 All hooks of a model have the same map. The hook that makes a copy of an offloaded weight takes it out again.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 
 from accelerate.modules.nested import find_device, send_to_device
 from accelerate.modules.tensors import check_device_same, owner_of, set_module_tensor_to_device
@@ -108,7 +110,7 @@ class AlignDevicesHook(ModelHook):
         if self.io_same_device:
             self.input_device = find_device([args, kwargs])
         if self.offload:
-            self._fill(module)
+            _outside_graphs(self._fill, module)
         device = self.execution_device
         if device is None:
             return args, kwargs
@@ -117,7 +119,7 @@ class AlignDevicesHook(ModelHook):
     def post_forward(self, module: nn.Module, output: Any) -> Any:
         """Empty the slots, and move the output to where the inputs were."""
         if self.offload:
-            self._empty(module)
+            _outside_graphs(self._empty, module)
         if self.io_same_device and self.input_device is not None:
             output = send_to_device(output, self.input_device, skip_keys=self.skip_keys)
         return output
@@ -146,7 +148,8 @@ class AlignDevicesHook(ModelHook):
         for slot in offloaded:
             if self.tied_params_map and slot.store[slot.key].data_ptr() in self.tied_params_map:
                 self.tied_params_names.add(slot.name)
-            _put_placeholder(module, slot)
+            is_plain = type(slot.store[slot.key]) in _PLAIN
+            _put_placeholder(module, slot, not is_plain and _is_whole(self.weights_map, slot.name))
         if self.execution_device is not None:
             stores = {(id(slot.store), slot.key) for slot in offloaded}
             staying = [slot for slot in everything if (id(slot.store), slot.key) not in stores]
@@ -168,7 +171,11 @@ class AlignDevicesHook(ModelHook):
             if type(held) not in _PLAIN:
                 self._fill_by_class(module, slot.name, weights)
                 continue
-            tensor, is_ours = self._tensor_for(slot.name, weights[slot.name], held, device)
+            weight = weights[slot.name]
+            if type(weight) not in _PLAIN:
+                slot.store[slot.key] = _moved_whole(weight, device)
+                continue
+            tensor, is_ours = self._tensor_for(slot.name, weight, held, device)
             if track and is_ours and tensor.requires_grad:
                 _refuse_gradient(tensor, module, slot.name)
             slot.store[slot.key] = tensor
@@ -205,17 +212,14 @@ class AlignDevicesHook(ModelHook):
         for slot in self._offloaded(module):
             held = slot.store[slot.key]
             placeholder = self._placeholders.pop(slot.name, None)
-            if placeholder is not None and _is_alike(placeholder, held):
+            is_whole = placeholder is not None and type(placeholder) in _PLAIN and type(held) not in _PLAIN
+            if placeholder is not None and (is_whole or _is_alike(placeholder, held)):
                 slot.store[slot.key] = placeholder
             elif not held.is_meta and (placeholder is not None or slot.name not in self.tied_params_names):
                 _put_placeholder(module, slot)
         for pointer, device in self.tied_pointers_to_remove:
             (self.tied_params_map or {}).get(pointer, {}).pop(device, None)
         self.tied_pointers_to_remove.clear()
-
-    # Weights come and go as Python objects, which a compiler would take for new modules at each call.
-    _fill._torchdynamo_disable = True  # type: ignore[attr-defined]
-    _empty._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def _bring_back(self, module: nn.Module) -> None:
         weights: Any = self.weights_map
@@ -227,6 +231,8 @@ class AlignDevicesHook(ModelHook):
             held = slot.store[slot.key]
             if slot.name not in offloaded or not held.is_meta:
                 slot.store[slot.key] = held if held.device == device else _like(held, held, device, slot.name)
+            elif type(weights[slot.name]) not in _PLAIN:
+                slot.store[slot.key] = _moved_whole(weights[slot.name], device)
             elif type(held) not in _PLAIN:
                 set_module_tensor_to_device(module, slot.name, device, value=weights[slot.name])
             else:
@@ -260,6 +266,19 @@ class AlignDevicesHook(ModelHook):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_in_place": {}}
+
+
+def _outside_graphs(work: Callable[[nn.Module], None], module: nn.Module) -> None:
+    """Do what a compiler must not trace, in this function or in any that it calls: objects come and go."""
+    if torch.compiler.is_compiling() or "torch._dynamo" in sys.modules:
+        _untraced(work, module)
+    else:
+        work(module)
+
+
+@_disable_dynamo  # loads the compiler when it is first called, hence never without one
+def _untraced(work: Callable[[nn.Module], None], module: nn.Module) -> None:
+    work(module)
 
 
 def _slots(module: nn.Module, recurse: bool, *, buffers: bool, persistent: bool = False) -> Iterator[_Slot]:
@@ -306,10 +325,27 @@ def _is_alike(placeholder: Tensor, held: Tensor) -> bool:
     )
 
 
-def _put_placeholder(module: nn.Module, slot: _Slot) -> None:
+def _is_whole(weights: Mapping[str, Tensor] | None, name: str) -> bool:
+    """Return whether a mapping keeps a quantized weight as the object that it is, with its scales."""
+    return weights is not None and name in weights and type(weights[name]) not in _PLAIN
+
+
+def _moved_whole(weight: Tensor, device: torch.device | None) -> Tensor:
+    return weight if device is None or check_device_same(weight.device, device) else weight.to(device)
+
+
+def _put_placeholder(module: nn.Module, slot: _Slot, is_whole: bool = False) -> None:
     held = slot.store[slot.key]
     if type(held) in _PLAIN:
         slot.store[slot.key] = _like(held, held, _META, slot.name)
+        return
+    if is_whole:
+        # Moving the object itself to the meta device would take its scales along, which the kept one shares.
+        empty = torch.empty(held.shape, dtype=held.dtype, device=_META)
+        is_parameter = isinstance(held, nn.Parameter)
+        slot.store[slot.key] = (
+            nn.Parameter(empty, requires_grad=held.requires_grad) if is_parameter else empty
+        )
         return
     set_module_tensor_to_device(module, slot.name, "meta")
     state: Any = getattr(owner_of(module, slot.name)[0], "state", None)
@@ -322,9 +358,8 @@ def _kept(held: Tensor, weights: Mapping[str, Tensor], name: str, device: torch.
     if isinstance(weight, nn.Parameter) and _is_alike(held, weight) and weight.device == device:
         return weight
     tensor = _like(held, weight, device, name)
-    # A mapping that gives another tensor each time reads files. What was mapped from there is copied: it is
-    # the module's own from now on, and may be written to.
-    from_file = tensor.data_ptr() == weight.data_ptr() and weights[name] is not weight
+    # What is mapped from a file is copied: it is the module's own from now on, and may be written to.
+    from_file = tensor.data_ptr() == weight.data_ptr() and not weight.untyped_storage().resizable()
     return _like(held, tensor.detach().clone(), device, name) if from_file else tensor
 
 

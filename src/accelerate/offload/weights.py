@@ -73,23 +73,48 @@ class OffloadedWeightsLoader(Mapping[str, Tensor]):
         self.index: Mapping[str, Any] = index
         self.all_keys = [*self.state_dict, *(name for name in self.index if name not in self.state_dict)]
         self.device = device
+        self._mapped: dict[str, tuple[Any, Tensor]] = {}  # what each was mapped from, and the tensor
 
     def __getitem__(self, key: str) -> Tensor:
         if key in self.state_dict:
             return self.state_dict[key]
         info = self.index[key]
         file = info.get("safetensors_file")
-        if file is not None:
-            return read_safetensors_weight(file, info.get("weight_name", key), self.device, info.get("dtype"))
-        if self.save_folder is None:
+        if file is None and self.save_folder is None:
             raise KeyError(f"{key}: its index entry names no safetensors file, and there is no `save_folder`")
-        return load_offloaded_weight(os.path.join(self.save_folder, f"{key}.dat"), info)
+        path = os.path.join(self.save_folder or "", f"{key}.dat") if file is None else file
+        source = _identity(path, info)
+        known = self._mapped.get(key)
+        if known is not None and known[0] == source:
+            return known[1]
+        if file is None:
+            tensor = load_offloaded_weight(path, info)
+        else:
+            tensor = read_safetensors_weight(
+                file, info.get("weight_name", key), self.device, info.get("dtype")
+            )
+        # A mapping again would cost a page fault for every page at every forward pass. Copies are not kept.
+        if not tensor.untyped_storage().resizable():
+            self._mapped[key] = source, tensor
+        return tensor
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_mapped": {}}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.all_keys)
 
     def __len__(self) -> int:
         return len(self.all_keys)
+
+
+def _identity(path: str | os.PathLike[str], info: Mapping[str, Any]) -> Any:
+    """Return what changes when another tensor would be read: the entry, or the file behind it."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None  # the reader says what is missing
+    return dict(info), os.fspath(path), found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def extract_submodules_state_dict(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 from torch import nn
 
 from accelerate.offload.align import AlignDevicesHook
@@ -209,6 +210,55 @@ def test_weights_in_files(tmp_path: Path) -> None:
     with torch.no_grad():
         module.weight.zero_()
     assert loader["weight"].count_nonzero() > 0
+
+
+def test_a_file_is_mapped_once_until_it_or_its_entry_changes(tmp_path: Path) -> None:
+    module, x = nn.Linear(2, 2, bias=False), torch.ones(1, 2)
+    offload_state_dict(tmp_path, {"weight": torch.ones(2, 2)})
+    save_file({"other": torch.full((2, 2), 3.0)}, tmp_path / "other.safetensors")
+    loader = OffloadedWeightsLoader(save_folder=tmp_path)
+    offloaded(module, weights_map=loader)
+    assert module(x).tolist() == [[2, 2]]
+    assert loader["weight"] is loader["weight"]
+    offload_state_dict(tmp_path, {"weight": torch.zeros(2, 2)})
+    assert module(x).tolist() == [[0, 0]]
+    entry = {"safetensors_file": str(tmp_path / "other.safetensors"), "weight_name": "other"}
+    loader.index["weight"] = entry  # type: ignore[index]
+    assert module(x).tolist() == [[6, 6]]
+    assert loader["weight"] is loader["weight"]
+    entry["dtype"] = "float64"
+    assert loader["weight"].dtype == torch.float64
+    (tmp_path / "other.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"other\.safetensors"):
+        module(x)
+    assert module.weight.is_meta
+
+
+class Scaled(nn.Parameter):
+    """A quantized weight: small numbers, and a scale beside them."""
+
+    scale: torch.Tensor
+
+
+def test_a_quantized_weight_comes_and_goes_as_the_object_that_it_is() -> None:
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = Scaled(torch.tensor([1, 2], dtype=torch.int8), requires_grad=False)
+            self.weight.scale = torch.tensor(0.5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.weight * self.weight.scale
+
+    layer, x = Layer(), torch.ones(2)
+    weight = layer.weight
+    offloaded(layer)
+    for _ in range(2):
+        assert layer(x).tolist() == [0.5, 1.0]
+        assert (layer.weight.is_meta, layer.weight.dtype) == (True, torch.int8)
+    assert weight.scale.device == CPU
+    remove_hook_from_module(layer)
+    assert layer.weight is weight
 
 
 def test_a_module_without_values_is_refused() -> None:
