@@ -270,22 +270,22 @@ def divides(drawn: tuple[str, int, bool, int]) -> None:
     kind, length, padding, width = drawn
     size, rank = current.num_processes, current.process_index
     collection = COLLECTIONS[kind](length, width)
-    whole, rows = rows_of(collection), rows_of(COLLECTIONS[kind](length, width))
+    rows = rows_of(collection)
     with PartialState().split_between_processes(collection, apply_padding=padding) as part:
         mine = rows_of(part)
-        assert (part is collection) if size == 1 else type(part) is type(collection)
+    # Collectives first: a rank that fails before one leaves the others in it.
+    together = gather_object(mine)
+    equal = padding and length > 0
+    stacked = gather(torch.tensor(mine)).tolist() if equal else together
     # numpy's rule is the same: the first parts are the longer ones.
     parts = [[rows[index] for index in indices] for indices in np.array_split(range(length), size)]
-    if padding and length:
+    if equal:
         longest = max(map(len, parts))
         parts = [[*each, *[rows[-1]] * (longest - len(each))] for each in parts]
-    everything = list(itertools.chain.from_iterable(parts))
-    if padding and length:
-        together = gather(torch.tensor(mine).reshape(len(mine), -1))
-        assert together.tolist() == torch.tensor(everything).reshape(len(everything), -1).tolist()
     assert mine == parts[rank]
-    assert gather_object(mine) == everything
-    assert rows_of(collection) == whole, "the collection of the caller has changed"
+    assert together == stacked == list(itertools.chain.from_iterable(parts))
+    assert (part is collection) if size == 1 else type(part) is type(collection)
+    assert rows_of(collection) == rows, "the collection of the caller has changed"
 
 
 def numbers(length: int, width: int) -> torch.Tensor:
