@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim import Optimizer
 
+from accelerate.errors import OptimizerStepError
 from accelerate.modules.nested import flatten, map_leaves
 from accelerate.runtime.accumulation import accumulation
 from accelerate.runtime.current import current
@@ -81,6 +82,18 @@ def patch_optimizer_step(
         return method(*args, **kwargs)
 
     return patched_step
+
+
+def _check_has_scaled(scaler: Any) -> None:
+    """Raise if `scaler` has had no loss: torch has only an assertion then, which does not say what to do."""
+    # Disabled scalers have no scale at all, and step without one.
+    if getattr(scaler, "_scale", scaler) is None and scaler.is_enabled():
+        raise OptimizerStepError(
+            "optimizer.step(): the gradient scaler of this optimizer has not scaled any loss, so that these "
+            "gradients come from elsewhere. An optimizer that was pickled has a scaler of its own, which "
+            "`accelerator.backward` does not know: prepare what is inside, `optimizer = "
+            "accelerator.prepare(optimizer.optimizer)`. (`copy.deepcopy` gives one that shares the scaler.)"
+        )
 
 
 class AcceleratedOptimizer(Optimizer):
@@ -208,6 +221,9 @@ class AcceleratedOptimizer(Optimizer):
 
         Returns:
             What `closure` returned; None without one or when nothing was done.
+
+        Raises:
+            OptimizerStepError: it has a scaler of its own, which has not scaled the loss (a RuntimeError).
         """
         if not accumulation.sync_gradients:
             return None
@@ -219,6 +235,8 @@ class AcceleratedOptimizer(Optimizer):
     def _step_alone(self, closure: Any) -> Any:
         if self.scaler is None:
             return self.optimizer.step() if closure is None else self.optimizer.step(closure)
+        if closure is None:  # torch refuses one by itself
+            _check_has_scaled(self.scaler)
         scale = self.scaler.get_scale()
         # By its name: torch refuses a closure so, but passes it on as a second argument.
         loss = self.scaler.step(self.optimizer, **({} if closure is None else {"closure": closure}))

@@ -6,9 +6,11 @@ run in one call of the rank pool; when one fails, hypothesis draws them again, o
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
@@ -23,6 +25,7 @@ from accelerate.runtime.collectives import (
     reduce,
 )
 from accelerate.runtime.current import current
+from accelerate.state import PartialState
 from tests.support.drawn import hold
 from tests.support.nested_data import assert_same_structure, containers
 from tests.support.rank_pool import RankPool
@@ -205,6 +208,59 @@ LISTS = st.tuples(st.integers(0, 3), st.lists(OBJECTS, max_size=4))
 @NUM_RANKS
 def test_objects_come_in_the_order_of_ranks(rank_pool: RankPool, num_ranks: int) -> None:
     hold(rank_pool, num_ranks, moves_objects, LISTS)
+
+
+def divides(drawn: tuple[str, int, bool, int]) -> None:
+    kind, length, padding, width = drawn
+    size, rank = current.num_processes, current.process_index
+    collection = COLLECTIONS[kind](length, width)
+    rows = rows_of(collection)
+    with PartialState().split_between_processes(collection, apply_padding=padding) as part:
+        mine = rows_of(part)
+    # Collectives first: a rank that fails before one leaves the others in it.
+    together = gather_object(mine)
+    equal = padding and length > 0
+    stacked = gather(torch.tensor(mine)).tolist() if equal else together
+    # numpy's rule is the same: the first parts are the longer ones.
+    parts = [[rows[index] for index in indices] for indices in np.array_split(range(length), size)]
+    if equal:
+        longest = max(map(len, parts))
+        parts = [[*each, *[rows[-1]] * (longest - len(each))] for each in parts]
+    assert mine == parts[rank]
+    assert together == stacked == list(itertools.chain.from_iterable(parts))
+    assert (part is collection) if size == 1 else type(part) is type(collection)
+    assert rows_of(collection) == rows, "the collection of the caller has changed"
+
+
+def numbers(length: int, width: int) -> torch.Tensor:
+    return torch.arange(length * width).reshape(length, width)
+
+
+COLLECTIONS: dict[str, Callable[[int, int], Any]] = {
+    "list": lambda length, width: numbers(length, width).tolist(),
+    "tuple": lambda length, width: tuple(numbers(length, width).tolist()),
+    "tensor": numbers,
+    "dict": lambda length, width: {"x": numbers(length, width), "y": {"z": list(range(length))}, "text": "s"},
+}
+
+
+def rows_of(collection: Any) -> list[Any]:
+    """Return the items as plain values, those of a dictionary side by side."""
+    if isinstance(collection, dict):
+        assert collection["text"] == "s"
+        pairs = zip(collection["x"].tolist(), collection["y"]["z"], strict=True)
+        return [[*row, number] for row, number in pairs]
+    return collection.tolist() if isinstance(collection, torch.Tensor) else list(collection)
+
+
+DIVISIBLE = st.tuples(
+    st.sampled_from(sorted(COLLECTIONS)), st.integers(0, 9), st.booleans(), st.integers(1, 3)
+)
+
+
+@NUM_RANKS
+def test_collections_are_divided_and_come_together_again(rank_pool: RankPool, num_ranks: int) -> None:
+    hold(rank_pool, num_ranks, divides, DIVISIBLE)
 
 
 # ---- a failure is shrunk -----------------------------------------------------------------------------------

@@ -2,13 +2,15 @@
 
 import pytest
 import torch
+from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
+from accelerate import Accelerator
 from accelerate.data.prepare import prepare_data_loader
 from accelerate.data.samplers import get_sampler
 from accelerate.runtime.accumulation import accumulation
 from accelerate.runtime.collectives import gather
-from accelerate.state import PartialState
+from accelerate.state import AcceleratorState, PartialState
 
 SAMPLERS = {
     "random": lambda length: RandomSampler(range(length)),
@@ -139,3 +141,15 @@ def moved():
 
 def test_a_place_that_is_given_beats_that_of_the_run(rank_pool):
     assert rank_pool.run(moved, num_ranks=2) == [(["cpu"] * 4, [[0], [1], [2], [3]])] * 2
+
+
+def read_along(names):
+    accelerator = Accelerator(cpu=True)
+    mesh = init_device_mesh("cpu", (accelerator.num_processes,), mesh_dim_names=names)
+    AcceleratorState._shared_state["device_mesh"] = mesh
+    return read(accelerator.prepare(DataLoader(range(8), batch_size=2)))
+
+
+def test_prepare_follows_the_mesh_of_the_run(rank_pool):
+    assert rank_pool.run(read_along, ("tp",), num_ranks=2) == [[[0, 1], [2, 3], [4, 5], [6, 7]]] * 2
+    assert rank_pool.run(read_along, ("dp",), num_ranks=2) == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]

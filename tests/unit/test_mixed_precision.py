@@ -1,6 +1,7 @@
 """Precisions as the Accelerator offers them: what it takes, what it shows, and several optimizers."""
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -201,3 +202,17 @@ def test_a_deep_copy_steps_through_the_scaler_of_its_run():
     assert not twins_optimizer.step_was_skipped
     assert twin.weight.tolist() != before[0]
     assert model.weight.tolist() == before[1]
+
+
+def test_a_pickled_optimizer_says_how_to_step_it_and_that_works():
+    accelerator = Accelerator(cpu=True, mixed_precision="fp16")
+    model = nn.Linear(2, 1)
+    prepared = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    model, optimizer = pickle.loads(pickle.dumps(prepared))
+    before = model.weight.tolist()
+    accelerator.backward(model(torch.ones(1, 2)).sum() / 8)
+    with pytest.raises(OptimizerStepError, match=r"prepare\(optimizer\.optimizer\)"):
+        optimizer.step()
+    assert model.weight.tolist() == before
+    accelerator.prepare(optimizer.optimizer).step()
+    assert model.weight.tolist() != before

@@ -5,6 +5,7 @@ import pickle
 import pytest
 import torch
 
+from accelerate.errors import OptimizerStepError
 from accelerate.optimizer import AcceleratedOptimizer, move_to_device, owners, patch_optimizer_step
 from accelerate.options.request import Request
 from accelerate.precision.base import Precision, StepOutcome
@@ -136,6 +137,26 @@ def test_it_pickles_with_its_state(optimizer):
     copy = pickle.loads(pickle.dumps(optimizer))
     assert copy.state_dict() == optimizer.state_dict()
     assert isinstance(copy, AcceleratedOptimizer)
+
+
+def test_a_scaler_that_scaled_no_loss_is_told_with_the_way_out(parameter):
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    optimizer = AcceleratedOptimizer(torch.optim.SGD([parameter], lr=0.5), scaler=scaler)
+    parameter.grad = torch.ones(2)
+    with pytest.raises(OptimizerStepError, match=r"accelerator\.prepare\(optimizer\.optimizer\)"):
+        optimizer.step()
+    scaler.scale(torch.ones(1))
+    optimizer.step()
+    assert parameter.tolist() == [0.875, 0.875]
+
+
+def test_a_disabled_scaler_steps_without_a_scale(parameter):
+    optimizer = AcceleratedOptimizer(
+        torch.optim.SGD([parameter], lr=0.5), scaler=torch.amp.GradScaler("cpu", enabled=False)
+    )
+    parameter.grad = torch.ones(2)
+    optimizer.step()
+    assert parameter.tolist() == [0.5, 0.5]
 
 
 def test_a_copy_steps_itself_also_when_a_scheduler_was_made_from_the_original(optimizer, parameter):

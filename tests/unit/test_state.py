@@ -109,11 +109,12 @@ def test_the_cpu_is_refused_when_the_run_is_on_an_accelerator(monkeypatch):
         set_up_training(None, cpu=False)
 
 
-def test_an_unknown_precision_is_an_error_that_lists_the_known(monkeypatch):
+@pytest.mark.parametrize("value", ["bar", ""])
+def test_an_unknown_precision_is_an_error_that_lists_the_known(monkeypatch, value):
     with pytest.raises(ValueError, match=r"Unknown mixed_precision mode: foo\. Choose between \['no', 'fp8'"):
         set_up_training("foo", cpu=True)
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bar")
-    with pytest.raises(ValueError, match=r"mode: bar \(ACCELERATE_MIXED_PRECISION=bar\)"):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", value)
+    with pytest.raises(ValueError, match=rf"mode: {value} \(ACCELERATE_MIXED_PRECISION={value}\)"):
         set_up_training(None, cpu=True)
 
 

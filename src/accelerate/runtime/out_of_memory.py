@@ -7,6 +7,7 @@ __all__ = ["should_reduce_batch_size"]
 # What allocators and the libraries that allocate for themselves say, in a RuntimeError.
 _MESSAGES = (
     " out of memory.",
+    "CUDA error: out of memory",  # of the runtime itself: contexts, pinned memory
     "MPS backend out of memory",
     "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED.",
     "CUDNN_STATUS_ALLOC_FAILED",

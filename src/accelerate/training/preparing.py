@@ -21,6 +21,7 @@ from accelerate.options.data import DataLoaderConfiguration
 from accelerate.options.enums import RNGType
 from accelerate.runtime.current import current
 from accelerate.scheduler import AcceleratedScheduler
+from accelerate.state import accelerator_state
 from accelerate.strategies.base import Objects, Strategy
 from accelerate.training.lomo import no_step, steps_in_backward
 from accelerate.training.marks import mark, renewed
@@ -254,6 +255,7 @@ class Preparing:
             data_seed=config.data_seed,
             non_blocking=config.non_blocking,
             use_stateful_dataloader=config.use_stateful_dataloader,
+            torch_device_mesh=accelerator_state().device_mesh,
         )
         self._dataloaders.append(prepared)
         return cast(LoaderT, mark(prepared, current))

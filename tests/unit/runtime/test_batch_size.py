@@ -150,6 +150,8 @@ def test_torch_runs_out_of_memory_for_real():
         (torch.OutOfMemoryError("HIP out of memory"), True),
         (RuntimeError("XPU out of memory. Tried"), True),
         (RuntimeError("MPS backend out of memory (MPS allocated: 1 GB)"), True),
+        (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
         (RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED."), True),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), True),
