@@ -15,6 +15,7 @@ HOMES = {
         "DDPCommunicationHookType",
         "DistributedType",
     ],
+    "accelerate.options.fsdp": ["FullyShardedDataParallelPlugin"],
     "accelerate.options.handlers": [
         "AutocastKwargs",
         "DistributedDataParallelKwargs",
