@@ -4,8 +4,9 @@
 
 Every row is a command, timed until its first line of output (`first line`) and until its end (`end`), with
 the processor seconds of all its processes. All commands take turns, so that a busy machine is busy for each
-of them; medians are shown, and how they compare with the row that is named as the base. `--reference`
-names the Python of a virtual environment that holds another implementation of the same interface.
+of them; medians are shown, how they compare with the row that is named as the base, and whether the goals
+are met. `--reference` names the Python of a virtual environment that holds another implementation of the
+same interface.
 """
 
 import argparse
@@ -112,6 +113,27 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def goals(rows: list[Row]) -> str:
+    """Return each goal with what was measured."""
+    by_name = {row.name: row for row in rows}
+
+    def processor(name: str) -> float:
+        return statistics.median(by_name[name].processor)
+
+    over_python = processor("launch, 1") - processor("python script")
+    over_torchrun = statistics.median(by_name["launch, 2"].end) / statistics.median(
+        by_name["torchrun, 2"].end
+    )
+    checks = [
+        ("--help: at most 0.10 s of processor time", processor("--help"), 0.10),
+        ("env: at most 0.10 s of processor time", processor("env"), 0.10),
+        ("launch, 1: at most 0.15 s of processor time over plain python", over_python, 0.15),
+        ("launch, 2: no slower than torchrun (ratio of ends)", over_torchrun, 1.0),
+    ]
+    lines = [f"{'met' if found <= limit else 'MISSED':8}{goal}: {found:.3f}" for goal, found, limit in checks]
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Time all commands in turn and print the table."""
     parser = argparse.ArgumentParser(
@@ -120,6 +142,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=7, help="runs of each command; one more warms the caches")
     parser.add_argument("--reference", help="Python of a virtual environment with the reference")
     arguments = parser.parse_args()
+    begin = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "script.py")
         script.write_text("print('here')\n")
@@ -131,6 +154,8 @@ def main() -> None:
         for values in (row.first, row.end, row.processor):
             del values[0]
     print(table(rows))
+    print(goals(rows))
+    print(f"load of the machine: {begin:.1f} at the start, {os.getloadavg()[0]:.1f} at the end")
 
 
 if __name__ == "__main__":

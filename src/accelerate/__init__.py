@@ -6,10 +6,12 @@ __version__ = "2.0.0.dev0"
 
 HOMES = {
     "accelerate.accelerator": ["Accelerator"],
+    "accelerate.big_modeling": ["cpu_offload", "disk_offload", "dispatch_model"],
     "accelerate.compat.probes": ["is_rich_available"],
     "accelerate.data.skip": ["skip_first_batches"],
     "accelerate.launching.debug": ["debug_launcher"],
     "accelerate.launching.notebook": ["notebook_launcher"],
+    "accelerate.offload.user": ["cpu_offload_with_hook"],
     "accelerate.options.data": ["DataLoaderConfiguration"],
     "accelerate.options.enums": [
         "DDPCommunicationHookType",

@@ -1,6 +1,7 @@
 # Written by tools/door_stubs.py from the table in __init__.py: change that and run it again.
 
 from accelerate import accelerator as accelerator
+from accelerate import big_modeling as big_modeling
 from accelerate import checkpoint as checkpoint
 from accelerate import checkpointing as checkpointing
 from accelerate import commands as commands
@@ -9,11 +10,13 @@ from accelerate import data as data
 from accelerate import data_loader as data_loader
 from accelerate import devices as devices
 from accelerate import errors as errors
+from accelerate import hooks as hooks
 from accelerate import launchers as launchers
 from accelerate import launching as launching
 from accelerate import logging as logging
 from accelerate import memory_utils as memory_utils
 from accelerate import modules as modules
+from accelerate import offload as offload
 from accelerate import optimizer as optimizer
 from accelerate import options as options
 from accelerate import precision as precision
@@ -27,6 +30,11 @@ from accelerate import utils as utils
 from accelerate.accelerator import (
     Accelerator as Accelerator,
 )
+from accelerate.big_modeling import (
+    cpu_offload as cpu_offload,
+    disk_offload as disk_offload,
+    dispatch_model as dispatch_model,
+)
 from accelerate.compat.probes import (
     is_rich_available as is_rich_available,
 )
@@ -38,6 +46,9 @@ from accelerate.launching.debug import (
 )
 from accelerate.launching.notebook import (
     notebook_launcher as notebook_launcher,
+)
+from accelerate.offload.user import (
+    cpu_offload_with_hook as cpu_offload_with_hook,
 )
 from accelerate.options.data import (
     DataLoaderConfiguration as DataLoaderConfiguration,
@@ -82,7 +93,11 @@ __all__ = [
     "InitProcessGroupKwargs",
     "PartialState",
     "ProfileKwargs",
+    "cpu_offload",
+    "cpu_offload_with_hook",
     "debug_launcher",
+    "disk_offload",
+    "dispatch_model",
     "find_executable_batch_size",
     "is_rich_available",
     "notebook_launcher",

@@ -12,6 +12,7 @@ STATEMENTS: dict[str, str] = {}
 # "path: door" -> why.
 THROUGH_DOORS = {
     "commands/env.py: accelerate": "prints `accelerate.__version__`, which packaging tools read from there",
+    "launching/link.py: accelerate": "tells other machines `accelerate.__version__`, which must be theirs",
 }
 
 TABLE = '''"""A door."""

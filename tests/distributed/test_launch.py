@@ -478,9 +478,72 @@ def test_in_a_terminal_ranks_have_a_terminal_and_progress_bars_redraw(
             print("\\nend")
         """
     )
-    shown, status = terminal("--num_processes", "2", script)
+    shown, status = terminal("--num_processes", "2", "--log_prefix", "never", script)
     assert status == 0
     assert shown == "\rstep 0\rstep 1\rstep 2\r\nend\r\n"
+    shown, status = terminal("--num_processes", "2", script)
+    assert status == 0
+    assert shown == "\r[0] step 0\r[0] step 1\r[0] step 2\r\n[0] end\r\n"
+
+
+def test_lines_carry_their_rank_when_asked(write: Callable[[str], str]) -> None:
+    done = launch("--num_processes", "2", "--log_prefix", "always", write(TWO_STREAMS))
+    assert sorted(done.stdout.splitlines()) == ["[0] out of 0", "[1] out of 1"]
+    assert sorted(done.stderr.splitlines()) == ["[0] err of 0", "[1] err of 1"]
+
+
+def test_a_rank_that_is_stopped_ends_with_the_others(write: Callable[[str], str], tmp_path: Path) -> None:
+    with start("--num_processes", "2", write(WAIT), str(tmp_path)) as launcher:
+        ranks = wait_for_ranks(tmp_path)
+        os.kill(ranks[0], signal.SIGSTOP)
+        begin = time.monotonic()
+        launcher.send_signal(signal.SIGTERM)
+        launcher.communicate(timeout=TIMEOUT)
+    assert launcher.returncode == 143
+    assert time.monotonic() - begin < 8.0  # the grace period is 10
+    assert not any(is_alive(pid) for pid in ranks)
+
+
+def test_the_grace_period_is_for_saving_and_ends(write: Callable[[str], str], tmp_path: Path) -> None:
+    script = write(
+        """
+        import os, pathlib, signal, sys, time
+
+        def save(number, frame):
+            pathlib.Path(sys.argv[1], "saved" + os.environ["RANK"]).write_text("yes")
+
+        signal.signal(signal.SIGTERM, save)
+        pathlib.Path(sys.argv[1], os.environ["RANK"]).write_text(str(os.getpid()))
+        while True:
+            time.sleep(50)
+        """
+    )
+    with start("--num_processes", "2", "--grace_period", "1.5", script, str(tmp_path)) as launcher:
+        ranks = wait_for_ranks(tmp_path)
+        begin = time.monotonic()
+        launcher.send_signal(signal.SIGTERM)
+        launcher.communicate(timeout=TIMEOUT)
+    assert launcher.returncode == 143
+    assert 1.0 < time.monotonic() - begin < 10.0
+    assert not any(is_alive(pid) for pid in ranks)
+    assert all((tmp_path / f"saved{rank}").is_file() for rank in (0, 1))
+
+
+def test_restarted_ranks_meet_in_a_store_without_the_former_ones(write: Callable[[str], str]) -> None:
+    script = write(
+        GLOO
+        + """
+total = torch.ones(1)
+dist.all_reduce(total)
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and rank == 1:
+    os._exit(5)
+dist.barrier()
+print(f"{total.item():.0f}\\n", end="", flush=True)
+dist.destroy_process_group()
+"""
+    )
+    done = launch("--num_processes", "2", "--max_restarts", "1", script)
+    assert (done.returncode, done.stdout) == (0, "2\n2\n"), done.stderr
 
 
 def test_ctrl_c_in_a_terminal(
@@ -489,6 +552,8 @@ def test_ctrl_c_in_a_terminal(
     shown, status = terminal(
         "--num_processes",
         "2",
+        "--log_prefix",
+        "never",
         write(WAIT.replace("time.sleep", "print('up'); time.sleep")),
         str(tmp_path),
         press=b"\x03",

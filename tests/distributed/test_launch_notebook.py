@@ -143,6 +143,12 @@ def test_a_rank_that_is_killed(notebook: Notebook) -> None:
     assert "was ended by SIGKILL: usually the machine ran out of memory" in shown.message
 
 
+def test_a_rank_that_leaves_without_a_word(notebook: Notebook) -> None:
+    shown = notebook.run("notebook_launcher(lambda: os._exit(0), num_processes=2)")
+    assert shown.error == "LaunchError", shown.traceback
+    assert "has ended by itself" in shown.message
+
+
 def test_an_accelerator_in_the_notebook(notebook: Notebook) -> None:
     shown = notebook.run("""
         from accelerate import Accelerator
@@ -159,22 +165,26 @@ def test_an_accelerator_in_the_notebook(notebook: Notebook) -> None:
 def test_an_interrupt_ends_the_ranks(another: Notebook, tmp_path: Path) -> None:
     another.run(START)
     begin = time.monotonic()
-    shown = another.run(
-        f"""
+    shown = another.run(f"""
         def wait():
-            import time
+            import signal, time
             open(r"{tmp_path}/" + str(os.getpid()), "w").close()
+            while len(os.listdir(r"{tmp_path}")) < 2:
+                time.sleep(0.05)
+            if os.environ["RANK"] == "0" and os.getpgrp() == os.getppid():
+                os.killpg(os.getpgrp(), signal.SIGINT)  # what Kernel > Interrupt sends, and to whom
             time.sleep(60)
 
         notebook_launcher(wait, num_processes=2)
-        """,
-        interrupt_after=3,
-    )
+    """)
     assert shown.error == "KeyboardInterrupt", shown.traceback
     assert time.monotonic() - begin < 30
     pids = [int(file.name) for file in tmp_path.iterdir()]
     assert len(pids) == 2
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    shown = another.run("notebook_launcher(train, (1,), num_processes=2)")
+    assert shown.error is None, shown.traceback
+    assert len(ranks(shown.text)) == 2
 
 
 def test_the_line_that_used_the_gpu_first_is_named(another: Notebook, tmp_path: Path) -> None:

@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 
 from accelerate.launching.hosts import expand_nodes
-from accelerate.launching.machine import Machine
-from accelerate.launching.plan import resolve
-from accelerate.launching.unsupported import find_unsupported
 from tests.support.slurm_cluster import SlurmCluster, why_not
 
 LAUNCH = f"{sys.executable} -m accelerate.commands.launch --cpu"
@@ -80,17 +77,6 @@ def test_a_job_of_one_node_is_a_machine(cluster: SlurmCluster, tmp_path: Path) -
     assert [rank.rpartition(" ")[0] for rank in ranks] == ["rank 0 0 2 3", "rank 1 1 2 3"]
 
 
-@pytest.fixture
-def several_machines() -> None:
-    """Skip what needs torch elastic on several machines, as long as the launcher says that it has none."""
-    machine = Machine(installed_gpus=0, gpus=0, evidence="none", cores=2)
-    plan = resolve({"training_script": "t.py", "num_machines": 2, "slurm": "no"}, machine, {}).plan
-    missing = find_unsupported(plan)
-    if missing:
-        pytest.skip(missing[0])
-
-
-@pytest.mark.usefixtures("several_machines")
 def test_a_job_reaches_its_nodes(cluster: SlurmCluster, tmp_path: Path) -> None:
     options = ("--nodes=2", "--ntasks-per-node=2")
     ranks, text, status = run(cluster, tmp_path, f"{LAUNCH} --num_processes 4 script.py", *options)
@@ -99,7 +85,6 @@ def test_a_job_reaches_its_nodes(cluster: SlurmCluster, tmp_path: Path) -> None:
     assert ranks == [*first, "rank 2 0 4 10 127.0.0.2", "rank 3 1 4 10 127.0.0.2"]
 
 
-@pytest.mark.usefixtures("several_machines")
 def test_a_failure_ends_all_nodes(cluster: SlurmCluster, tmp_path: Path) -> None:
     _, text, status = run(cluster, tmp_path, f"{LAUNCH} script.py --fail", "--nodes=2")
     assert status == 7, text

@@ -20,6 +20,13 @@ from accelerate.data_loader import (
     SkipBatchSampler,
     SkipDataLoader,
 )
+from accelerate.hooks import (
+    AlignDevicesHook,
+    CpuOffload,
+    LayerwiseCastingHook,
+    SequentialHook,
+    UserCpuOffloadHook,
+)
 from accelerate.options.enums import ComputeEnvironment, DistributedType
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils.launch import PrepareForLaunch
@@ -84,6 +91,13 @@ EXAMPLES: Mapping[str, Callable[[], Any]] = {
     "accelerate.data_loader.SeedableRandomSampler": lambda: SeedableRandomSampler(DATA),
     "accelerate.data_loader.SkipBatchSampler": lambda: SkipBatchSampler(_batches()),
     "accelerate.data_loader.SkipDataLoader": lambda: SkipDataLoader(DATA),
+    "accelerate.hooks.AlignDevicesHook": AlignDevicesHook,
+    "accelerate.hooks.CpuOffload": CpuOffload,
+    "accelerate.hooks.LayerwiseCastingHook": lambda: LayerwiseCastingHook(
+        torch.float16, torch.float32, False
+    ),
+    "accelerate.hooks.SequentialHook": SequentialHook,
+    "accelerate.hooks.UserCpuOffloadHook": lambda: UserCpuOffloadHook(torch.nn.Identity(), CpuOffload()),
     "accelerate.optimizer.AcceleratedOptimizer": _optimizer,
     "accelerate.scheduler.AcceleratedScheduler": _scheduler,
     "accelerate.state.AcceleratorState": _accelerator_state,

@@ -11,9 +11,10 @@ __all__ = ["LATER"]
 
 LATER: Mapping[str, Sequence[str]] = {
     "big models": [
-        "accelerate.big_modeling",
+        "accelerate.big_modeling.init_empty_weights",
+        "accelerate.big_modeling.init_on_device",
+        "accelerate.big_modeling.load_checkpoint_and_dispatch",
         "accelerate.commands.estimate",
-        "accelerate.hooks",
         "accelerate.utils.bnb",
         "accelerate.utils.dataclasses.BnbQuantizationConfig",
         "accelerate.utils.modeling.WEIGHTS_INDEX_NAME",

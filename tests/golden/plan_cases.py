@@ -110,6 +110,16 @@ CASES: Mapping[str, Case] = {
         "--rdzv_conf timeout=60 train.py",
         "8 GPUs",
     ),
+    "machines_preflight": Case(
+        "--num_machines 2 --machine_rank 0 --main_process_ip 10.0.0.1 --num_processes 4 --cpu "
+        "--preflight --rdzv_conf keep_alive_interval=2 --max_restarts 2 --grace_period 60 train.py"
+    ),
+    "machines_rdzv_wrong": Case(
+        "--num_machines 2 --machine_rank 0 --main_process_ip 10.0.0.1 --cpu --rdzv_backend etcd "
+        "--rdzv_conf timeout=soon --num_processes 2 train.py"
+    ),
+    "prefixes": Case("--cpu --num_processes 2 --log_prefix always --grace_period 0 train.py"),
+    "grace_period_wrong": Case("--cpu --num_processes 2 --grace_period -1 train.py"),
     "machines_nothing_said": Case("--num_machines 2 train.py", "8 GPUs"),
     "machines_rank_too_high": Case(
         "--num_machines 2 --machine_rank 2 --main_process_ip 10.0.0.1 train.py", "8 GPUs"

@@ -90,14 +90,19 @@ class SlurmCluster:
         )
 
     def stop(self) -> None:
-        """End the daemons, the last one first."""
-        for daemon in reversed(self._daemons):
-            daemon.terminate()
-            try:
-                daemon.wait(10)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
+        """End the daemons, the last one first, once no job is left: its own daemon would stay behind."""
+        try:
+            if self._daemons:
+                self.call("scancel", "--user=root")
+                self._wait(lambda: self.call("squeue", "-h").stdout == "")
+        finally:
+            for daemon in reversed(self._daemons):
+                daemon.terminate()
+                try:
+                    daemon.wait(10)
+                except subprocess.TimeoutExpired:
+                    daemon.kill()
+                    daemon.wait()
 
     def _run(self, name: str, *arguments: str) -> None:
         log = (self._folder / f"{name}-{len(self._daemons)}.out").open("wb")

@@ -318,11 +318,17 @@ def _file(args: argparse.Namespace, environ: Mapping[str, str]) -> ConfigFile | 
 
 
 def _tell_defaults(plan: LaunchPlan) -> None:
-    """Say in one line what was decided for the user, where it is more than one ordinary process."""
+    """Say in a line each what was decided for the user, where it is more than one ordinary process."""
     # Then a job or a list has decided, and not the GPUs of this machine.
     placed = plan.slurm not in (None, "no") or plan.mpirun_hostfile is not None
     if plan.quiet or plan.num_processes == 1 or placed:
         return
+    if plan.sources["num_cpu_threads_per_process"] == "detected" and env.get("OMP_NUM_THREADS") is None:
+        print(
+            f"accelerate launch: {plan.num_cpu_threads_per_process} thread(s) for each process "
+            "(OMP_NUM_THREADS; choose with --num_cpu_threads_per_process)",
+            file=sys.stderr,
+        )
     if plan.sources["num_processes"] == "detected":
         decided = f"{plan.num_processes} processes, one per GPU (choose with --num_processes)"
     elif plan.sources["cpu"] == "detected":

@@ -34,7 +34,15 @@ ADDED_COMMANDS = ("checkpoint",)
 # Command -> flags that the interface does not have. The test of the command line reads this list.
 ADDITIONS: Mapping[str, tuple[str, ...]] = {
     "env": ("--json",),
-    "launch": ("--explain", "--mpirun_kind", "--slurm", "--srun_args"),
+    "launch": (
+        "--explain",
+        "--grace_period",
+        "--log_prefix",
+        "--mpirun_kind",
+        "--preflight",
+        "--slurm",
+        "--srun_args",
+    ),
 }
 
 _NONDEFAULT = "nondefault"

@@ -8,9 +8,10 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from accelerate.data import stateful
-from accelerate.data.loader import PreparedLoader, mover
+from accelerate.data.loader import PreparedLoader
 from accelerate.data.mail import ERROR, Mail
 from accelerate.data.mesh import DataShares
+from accelerate.data.moving import mover
 from accelerate.data.progress import Place
 from accelerate.data.reading import Round, read_rounds
 from accelerate.data.rows import Nothing
@@ -160,7 +161,7 @@ class DataLoaderDispatcher(PreparedLoader):
         return ("samples", size) if size else ("batches", self._batches_per_round())
 
     def _mover(self) -> Callable[[Any], Any] | None:
-        return mover(self.device, self._non_blocking)
+        return mover(self.device, non_blocking=self._non_blocking, pinned=self.pin_memory)
 
     def evens(self) -> Any:
         """Return whose `even_batches` decides whether the last round is completed."""

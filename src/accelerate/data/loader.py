@@ -8,15 +8,13 @@ loop. Elsewhere the loader reads one batch ahead.
 import copy
 import warnings
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, TypeVar
 
-import torch
-from torch import Tensor
 from torch.utils.data import DataLoader
 
 from accelerate.data import stateful
 from accelerate.data.adapter import DataLoaderAdapter, DataLoaderStateMixin
+from accelerate.data.moving import OverlappedMover
 from accelerate.data.progress import Place, Progress, beginnings, restore_beginnings, shielded
 from accelerate.data.resume import iterate_from
 from accelerate.data.samplers import (
@@ -28,13 +26,11 @@ from accelerate.data.samplers import (
     without_skips,
 )
 from accelerate.errors import CheckpointError, ConfigurationError
-from accelerate.modules.nested import send_to_device
 from accelerate.runtime.accumulation import accumulation
 
-__all__ = ["PreparedLoader", "mover"]
+__all__ = ["PreparedLoader"]
 
 _END: Any = object()
-_FLAT = frozenset([list, tuple])
 _VERSION = 1  # of the state dict
 
 Self = TypeVar("Self", bound="PreparedLoader")
@@ -96,7 +92,11 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
         try:
             seen, batches = self._start()
             last, move = self._known_end(), self._mover()
-            for batch in self._one_ahead(batches) if last is None else batches:
+            if isinstance(move, OverlappedMover) and (last is None or self._may_read_ahead(last)):
+                last, batches, move = None, self._one_ahead(batches, move.begin), move.finish
+            elif last is None:
+                batches = self._one_ahead(batches)
+            for batch in batches:
                 seen += 1
                 if seen == last:
                     self._note_end()
@@ -108,8 +108,18 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
                 progress.leave()
                 self.end()
 
-    def _one_ahead(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Read one batch ahead, to note the end in time; a failure comes behind the batch before it."""
+    def _may_read_ahead(self, last: int) -> bool:
+        """Return whether reading ahead changes nothing: workers have done it, and the end is known."""
+        return last > 0 and self.num_workers > 0
+
+    def _one_ahead(self, batches: Iterator[Any], begin: Callable[[Any], Any] | None = None) -> Iterator[Any]:
+        """Read one batch ahead, to note the end in time; a failure comes behind the batch before it.
+
+        Args:
+            batches: to read.
+            begin: called with each as soon as it was read; what it returns stands for the batch.
+        """
+        batches = batches if begin is None else map(begin, batches)
         batch = next(batches, _END)
         while batch is not _END:
             failure: Exception | None = None
@@ -362,22 +372,3 @@ class PreparedLoader(DataLoaderAdapter, DataLoaderStateMixin):
     def __len__(self) -> int:
         """Return the number of batches of a pass on this rank."""
         return max(0, len(self.base_dataloader) - self.skip_batches)
-
-
-def mover(device: torch.device | None, non_blocking: bool) -> Callable[[Any], Any] | None:
-    """Return what brings batches to a device, None where they stay."""
-    if device is None:
-        return None
-    # A CPU tensor never reports an index.
-    device = torch.device("cpu") if device.type == "cpu" else device
-    send = partial(send_to_device, device=device, non_blocking=non_blocking)
-
-    def move(batch: Any) -> Any:
-        # The commonest batches, when they are there already, are worth a look before the general way.
-        kind = type(batch)
-        for leaf in batch.values() if kind is dict else batch if kind in _FLAT else (batch,):
-            if type(leaf) is not Tensor or leaf.device != device:
-                return send(batch)
-        return batch
-
-    return move

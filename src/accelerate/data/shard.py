@@ -8,7 +8,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from accelerate.data import stateful
 from accelerate.data.adapter import ALL_ROWS
-from accelerate.data.loader import PreparedLoader, mover
+from accelerate.data.loader import PreparedLoader
+from accelerate.data.moving import mover
 from accelerate.data.progress import Place
 from accelerate.data.rounds import BatchSamplerShard, counts_certainly
 from accelerate.data.samplers import num_samples, without_first
@@ -138,7 +139,7 @@ class DataLoaderShard(PreparedLoader):
             synchronize_rng_states(self.rng_types, self.synchronized_generator)
 
     def _mover(self) -> Callable[[Any], Any] | None:
-        return mover(self.device, self._non_blocking)
+        return mover(self.device, non_blocking=self._non_blocking, pinned=self.pin_memory)
 
     def _known_end(self) -> int | None:
         if self.even_batches:

@@ -14,6 +14,7 @@ import torch
 
 from accelerate.compat.env import patch_environment
 from accelerate.devices.base import Device, Place, is_float8
+from accelerate.devices.streams import SideStream, TorchSideStream
 from accelerate.errors import ConfigurationError, MissingPackageError
 from accelerate.options.enums import DistributedType
 
@@ -110,6 +111,12 @@ class AcceleratorDevice(Device):
         """Make `device` the current one; a device without an index is the current one already."""
         if device.type == self.type and device.index is not None and not self.places_itself:
             self.module.set_device(device)
+
+    def side_stream(self, device: torch.device) -> SideStream | None:
+        """Return a stream of the module, None where it has no streams."""
+        if all(hasattr(self.module, name) for name in ("Stream", "stream", "current_stream")):
+            return TorchSideStream(self.module, device)
+        return None
 
     def synchronize(self) -> None:
         """Wait for all work queued on the current device."""

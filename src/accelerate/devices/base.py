@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import psutil
 import torch
 
+from accelerate.devices.streams import SideStream
 from accelerate.options.enums import DistributedType
 
 __all__ = ["Device", "Place", "is_float8"]
@@ -99,6 +100,10 @@ class Device:
 
     def select(self, device: torch.device) -> None:
         """Make `device` the current one of this process; nothing to do where there is only one."""
+
+    def side_stream(self, device: torch.device) -> SideStream | None:
+        """Return a new queue for copies to `device` beside its work, None where there is none."""
+        return None
 
     def synchronize(self) -> None:
         """Wait for all work queued on the current device; work on the CPU is never queued."""

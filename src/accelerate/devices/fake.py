@@ -1,12 +1,15 @@
 """A device with chosen count and memory that records what is asked of it. For tests, of users too."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from accelerate.devices.base import Device, Place
+from accelerate.devices.streams import SideStream
 from accelerate.options.enums import DistributedType
 
 __all__ = ["FakeDevice"]
@@ -78,6 +81,10 @@ class FakeDevice(Device):
         """Record the choice."""
         self.calls.append(("select", device))
 
+    def side_stream(self, device: torch.device) -> SideStream | None:
+        """Return a queue that records what goes into it and who waits for it."""
+        return _FakeSideStream(self.calls)
+
     def synchronize(self) -> None:
         """Record the wait."""
         self.calls.append(("synchronize",))
@@ -112,3 +119,24 @@ class FakeDevice(Device):
     def supports(self, dtype: torch.dtype) -> bool:
         """Return whether `dtype` is not among the chosen unsupported ones."""
         return dtype not in self._unsupported
+
+
+class _FakeSideStream:
+    """A queue beside that of a fake device; what goes in happens at once.
+
+    Args:
+        calls: where it records what is asked of it.
+    """
+
+    def __init__(self, calls: list[tuple[Any, ...]]) -> None:
+        self._calls = calls
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Record that copies go into this queue."""
+        self._calls.append(("enter side stream",))
+        yield
+
+    def join(self, tensors: Iterable[Tensor]) -> None:
+        """Record the wait, and for how many tensors it is."""
+        self._calls.append(("join side stream", len(list(tensors))))

@@ -184,6 +184,8 @@ def _numbers(plan: LaunchPlan, given: Given) -> Iterator[str]:
             yield f"{given.spell(name)}: give a whole number of at least {least}"
     if not plan.monitor_interval > 0:
         yield f"--monitor_interval {plan.monitor_interval}: give a number of seconds greater than 0"
+    if not plan.grace_period >= 0:
+        yield f"--grace_period {plan.grace_period}: give a number of seconds, 0 to kill at once"
 
 
 def _exclusive(plan: LaunchPlan, given: Given, machine: Machine) -> Iterator[str]:

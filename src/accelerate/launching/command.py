@@ -12,6 +12,7 @@ from accelerate.options.launch_parallel import FP8Launch, ParallelismLaunch
 from accelerate.options.launch_platforms import DynamoLaunch
 
 __all__ = [
+    "SLURM_RANK_MARK",
     "deepspeed_environment",
     "fp8_environment",
     "fsdp_environment",
@@ -24,7 +25,10 @@ __all__ = [
     "tpu_environment",
 ]
 
-# Written by torch elastic for one rank; a launch inside that rank must not take itself for it.
+# Set in processes that are ranks because they are tasks of SLURM (launching/slurm.py).
+SLURM_RANK_MARK = "ACCELERATE_SLURM_RANK"
+
+# Written for one rank by torch elastic, or by us; a launch inside that rank must not take itself for it.
 _RANK_VARIABLES = frozenset(
     {
         "RANK",
@@ -158,10 +162,10 @@ def path_with(path: str | None, folder: str) -> str:
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the caller's environment without what belongs to the caller's own rank or device choice."""
     kept = {name: text for name, text in environ.items() if name != "ACCELERATE_USE_CPU"}
-    if "TORCHELASTIC_RUN_ID" not in environ:
+    if "TORCHELASTIC_RUN_ID" not in environ and SLURM_RANK_MARK not in environ:
         return kept
     return {
         name: text
         for name, text in kept.items()
-        if name not in _RANK_VARIABLES and not name.startswith("TORCHELASTIC_")
+        if name not in _RANK_VARIABLES and not name.startswith("TORCHELASTIC_") and name != SLURM_RANK_MARK
     }

@@ -9,6 +9,7 @@ stream for both, so that their order is kept.
 import contextlib
 import os
 import selectors
+import struct
 import sys
 import threading
 import time
@@ -65,6 +66,7 @@ class Console:
     def __init__(self) -> None:
         self._state = _State()
         self._at_line_start = {STDOUT: True, STDERR: True}
+        self._last: dict[int, _Stream] = {}  # sink -> whose bytes came last
         self._selector = selectors.DefaultSelector()
         self._lock = threading.RLock()
         self._stopping = threading.Event()
@@ -73,7 +75,9 @@ class Console:
         self._thread = threading.Thread(target=self._carry, name="rank output", daemon=True)
         self._thread.start()
 
-    def add(self, rank: int, sink: int, *, prefix: str = "", log: str | None = None) -> str:
+    def add(
+        self, rank: int, sink: int, *, prefix: str = "", log: str | None = None, redraws: bool = False
+    ) -> str:
         """Open a stream for one rank and return the path that the rank's process writes to.
 
         Args:
@@ -81,11 +85,17 @@ class Console:
             sink: where it goes, `STDOUT` or `STDERR`; `STDERR` also where both are the same.
             prefix: put before each line.
             log: file that gets everything as well.
+            redraws: keep lines that redraw themselves, behind the prefix, instead of making lines of them.
         """
-        reader, writer, path = _terminal(sink) if os.isatty(sink) else _pipe()
+        reader, writer, path = _terminal(sink, len(prefix)) if os.isatty(sink) else _pipe()
         os.set_blocking(reader, False)
         stream = _Stream(
-            rank=rank, sink=sink, reader=reader, writer=writer, path=path, relay=Relay(prefix.encode())
+            rank=rank,
+            sink=sink,
+            reader=reader,
+            writer=writer,
+            path=path,
+            relay=Relay(prefix.encode(), redraws=redraws),
         )
         if log is not None:
             stream.log = open(log, "wb", buffering=0)  # noqa: SIM115 - closed with its stream
@@ -225,6 +235,10 @@ class Console:
             self.say(f"accelerate launch: {log.name} cannot be written any further: {error.strerror}\n")
 
     def _pass_on(self, stream: _Stream, data: bytes) -> None:
+        if data and stream.relay.redraws:
+            if self._last.get(stream.sink, stream) is not stream and not self._at_line_start[stream.sink]:
+                data = b"\n" + data.removeprefix(b"\r")  # another rank's unfinished line stays as it is
+            self._last[stream.sink] = stream
         if stream.broken or self._write(stream.sink, data):
             return
         # Nobody reads our output any more (`| head`): the rank is told in the same way, by its next write.
@@ -262,8 +276,11 @@ def _pipe() -> tuple[int, int, str]:
     return reader, writer, f"/dev/fd/{writer}"
 
 
-def _terminal(sink: int) -> tuple[int, int, str]:
-    """Return a pseudo-terminal of the size of `sink` that leaves bytes alone; a pipe if there is none."""
+def _terminal(sink: int, taken: int) -> tuple[int, int, str]:
+    """Return a pseudo-terminal of the size of `sink`, less the columns that are taken, or else a pipe.
+
+    It leaves bytes alone.
+    """
     if sys.platform == "win32" or not _has_controlling_terminal():
         return _pipe()
     import fcntl
@@ -276,7 +293,8 @@ def _terminal(sink: int) -> tuple[int, int, str]:
         return _pipe()
     tty.setraw(writer)
     with contextlib.suppress(OSError):
-        size = fcntl.ioctl(sink, termios.TIOCGWINSZ, bytes(8))
+        rows, columns, *rest = struct.unpack("4H", fcntl.ioctl(sink, termios.TIOCGWINSZ, bytes(8)))
+        size = struct.pack("4H", rows, max(columns - taken, min(columns, 1)), *rest)
         fcntl.ioctl(writer, termios.TIOCSWINSZ, size)
     return reader, writer, os.ttyname(writer)
 

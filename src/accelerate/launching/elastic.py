@@ -1,19 +1,23 @@
-"""Several processes on this machine, on torch elastic. Chosen by launching/select.py; loads without torch.
+"""Several processes, on one machine or several, on torch elastic. Chosen by select.py; loads without torch.
 
 What needs torch is in launching/agent.py, which `run` imports: planning, `--help` and refusals stay fast.
 """
 
-import ipaddress
-import socket
 import sys
 from typing import ClassVar
 
 from accelerate.compat import env
+from accelerate.errors import ConfigurationError
 from accelerate.launching.base import Launcher
 from accelerate.launching.command import script_command
+from accelerate.launching.machines import meeting_settings
+from accelerate.launching.network import interface_towards, is_here
 from accelerate.options.launch import LaunchPlan
 
 __all__ = ["ElasticLauncher"]
+
+_BACKENDS = ("static", "c10d")
+_GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 class ElasticLauncher(Launcher):
@@ -28,11 +32,20 @@ class ElasticLauncher(Launcher):
     def problems(self, plan: LaunchPlan) -> list[str]:
         """Return what is wrong with the script, or with the address at which rank 0 is to listen."""
         found = super().problems(plan)
-        if plan.num_machines == 1 and plan.main_process_ip is not None and not _is_here(plan.main_process_ip):
+        if plan.num_machines == 1 and plan.main_process_ip is not None and not is_here(plan.main_process_ip):
             found.append(
                 f"--main_process_ip {plan.main_process_ip}: with one machine this must be an address of this "
                 "machine; leave it out"
             )
+        if plan.rdzv_backend not in _BACKENDS:
+            found.append(
+                f"--rdzv_backend {plan.rdzv_backend}: machines meet by {' or '.join(_BACKENDS)}; with static "
+                "each has a --machine_rank, with c10d it may be left out"
+            )
+        try:
+            meeting_settings(plan)
+        except ConfigurationError as error:
+            found.append(str(error))
         return found
 
     def command(self, plan: LaunchPlan) -> list[str]:
@@ -45,10 +58,12 @@ class ElasticLauncher(Launcher):
         return variables | {"ACCELERATE_USE_CPU": "True"} if plan.cpu else variables
 
     def local_environ(self, plan: LaunchPlan) -> dict[str, str]:
-        """Return also what keeps NCCL off links that GPUs of the RTX 40 series only claim to have."""
+        """Return also the network interface towards the other machines, by which gloo is to reach them, and
+        what keeps NCCL off links that GPUs of the RTX 40 series only claim to have.
+        """
         from accelerate.compat.system import check_cuda_p2p_ib_support
 
-        variables = super().local_environ(plan)
+        variables = super().local_environ(plan) | _interface(plan)
         if plan.cpu or check_cuda_p2p_ib_support():
             return variables
         wanted = {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
@@ -60,27 +75,18 @@ class ElasticLauncher(Launcher):
         For the time of the run the environment of this process is that of the ranks, and from the main
         thread signals that ask to end are answered: every rank ends before this returns.
         """
-        from accelerate.launching.agent import run_ranks
-
         environ = self.full_environ(plan)
+        with env.patch_environment(TORCH_CPP_LOG_LEVEL="ERROR"):
+            # Read once, at import: what the store in this process has to say is told by us in words.
+            from accelerate.launching.agent import run_ranks
         with env.clear_environment():
             env.put(environ)
             return run_ranks(plan, self.command(plan))
 
 
-def _is_here(address: str) -> bool:
-    """Return whether this machine has `address`: only then a socket can be bound to it."""
-    try:
-        found = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)
-    except OSError:
-        return False
-    for family, kind, protocol, _, where in found:
-        if ipaddress.ip_address(where[0]).is_loopback:
-            return True
-        with socket.socket(family, kind, protocol) as probe:
-            try:
-                probe.bind(where)
-            except OSError:
-                continue
-            return True
-    return False
+def _interface(plan: LaunchPlan) -> dict[str, str]:
+    """Return the interface for gloo, which would take the one that this machine's own name leads to."""
+    if plan.num_machines == 1 or plan.main_process_ip is None or env.get(_GLOO_INTERFACE) is not None:
+        return {}
+    name = interface_towards(plan.main_process_ip)
+    return {} if name is None else {_GLOO_INTERFACE: name}

@@ -127,6 +127,12 @@ class Watchdog:
 
         threading.Thread(target=repeat, name="insist", daemon=True).start()
 
+    def resume(self) -> None:
+        """Wake what is stopped in the guarded groups (SIGSTOP, Ctrl-Z)."""
+        if hasattr(signal, "SIGCONT"):
+            for group in self._groups:
+                watchdog.send(group, signal.SIGCONT)
+
     def kill(self) -> None:
         """Kill the guarded groups at once."""
         for group in self._groups:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,9 +16,9 @@ from typing import Any
 
 import torch.distributed
 from torch.distributed import DistNetworkError, DistStoreError
-from torch.distributed.elastic.agent.server.api import RunResult, WorkerSpec
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.rendezvous import RendezvousError, RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
@@ -41,7 +42,6 @@ from accelerate.state import forget_ended_training, is_initialized
 
 __all__ = ["notebook_launcher"]
 
-_INTERRUPT_GRACE = 10  # seconds that processes have to end after an interrupt
 record_first_use()
 
 
@@ -291,11 +291,11 @@ def _run_forked(function: Callable[..., Any], args: tuple[Any, ...], request: _R
         rank = RankFunction(function, folder, own_streams=has_prefix)
         spec = _spec(rank, args, request)
         logs = DefaultLogsSpecs(log_dir=folder, tee=Std.ALL if has_prefix else Std.NONE)
-        agent = LocalElasticAgent(
+        agent = _Agent(
             spec, logs, start_method="fork", log_line_prefix_template=request.log_line_prefix_template
         )
         try:
-            result: RunResult = in_fresh_thread(agent.run, lambda: _end(agent))
+            result: RunResult = in_fresh_thread(agent.run, agent.stopping.set)
         except (DistStoreError, DistNetworkError, RendezvousError) as error:
             raise LaunchError(
                 f"the {request.num_nodes} machine(s) did not meet at {request.meeting_point}: {error}. Call "
@@ -304,9 +304,8 @@ def _run_forked(function: Callable[..., Any], args: tuple[Any, ...], request: _R
         finally:
             spec.rdzv_handler.shutdown()
         if result.is_failed():
-            processes = agent._pcontext._pc.processes  # type: ignore[union-attr]
             first_rank = request.node_rank * request.num_processes
-            raise_first_failure(folder, request.world_size, processes, first_rank)
+            raise_first_failure(folder, request.world_size, agent.processes, first_rank)
 
 
 def _can_redirect() -> bool:
@@ -346,8 +345,29 @@ def _spec(rank: RankFunction, args: tuple[Any, ...], request: _Request) -> Worke
     )
 
 
-def _end(agent: LocalElasticAgent) -> None:
-    """End the processes after an interrupt: torch asks them, waits, and kills."""
-    context = getattr(agent, "_pcontext", None)
-    if context is not None:
-        context.close(signal.SIGINT, _INTERRUPT_GRACE)
+class _Agent(LocalElasticAgent):
+    """torch's agent, which can be stopped, and which notices a rank that ends without a result.
+
+    Attributes:
+        stopping: set from another thread to have all ranks ended.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.stopping = threading.Event()
+
+    @property
+    def processes(self) -> list[Any]:
+        """The processes of the last attempt, in the order of local ranks."""
+        context: Any = self._pcontext
+        return [] if context is None else list(context._pc.processes)
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        if self.stopping.is_set():
+            raise SignalException("the notebook was interrupted", signal.SIGTERM)
+        result: RunResult = super()._monitor_workers(worker_group)
+        # A rank that is done waits for the others: torch would wait for the result of one that has gone.
+        gone = [rank for rank, process in enumerate(self.processes) if process.exitcode == 0]
+        if result.state == WorkerState.HEALTHY and gone:
+            raise LaunchError(f"local rank {gone[0]} has ended by itself, by an interrupt or `os._exit`")
+        return result

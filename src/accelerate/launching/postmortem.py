@@ -15,7 +15,7 @@ from accelerate.launching.report import RankFailure, last_traceback
 
 __all__ = ["Ending", "examine", "keep_tails"]
 
-_KILL_GRACE = 20.0  # seconds after which a SIGKILL may be the agent's own, which asks first
+_NEARLY = 0.8  # part of the grace period after which a SIGKILL is taken for the agent's own, which asks first
 
 # What Python gives for an uncaught exception. Any other positive status was chosen by somebody.
 _UNCAUGHT = 1
@@ -31,17 +31,20 @@ class Ending:
     error_file: str  # written by the rank itself (runtime/failure.py), or not there
 
 
-def examine(endings: Iterable[Ending], console: Console, logs: Mapping[int, str]) -> list[RankFailure]:
+def examine(
+    endings: Iterable[Ending], console: Console, logs: Mapping[int, str], grace: float
+) -> list[RankFailure]:
     """Return what is known of each rank that did not end well.
 
     Args:
         endings: one per failed rank.
         console: knows what they wrote and when they ended.
         logs: local rank -> file with what it wrote.
+        grace: seconds that ranks have to end after they were asked to.
     """
     failures = [_examine(ending, console, logs.get(ending.local_rank)) for ending in endings]
     first_end = min((failure.at for failure in failures), default=math.inf)
-    return [_mark_stopped(failure, first_end) for failure in failures]
+    return [_mark_stopped(failure, first_end, grace) for failure in failures]
 
 
 def keep_tails(endings: Iterable[Ending], console: Console, folder: Path) -> dict[int, str]:
@@ -92,10 +95,10 @@ def _moment(ending: Ending, record: Mapping[str, Any], console: Console) -> floa
     return math.inf if end is None else end
 
 
-def _mark_stopped(failure: RankFailure, first_end: float) -> RankFailure:
+def _mark_stopped(failure: RankFailure, first_end: float, grace: float) -> RankFailure:
     after = failure.at - first_end if math.isfinite(failure.at) else math.inf
     asked = failure.return_code == -signal.SIGTERM and after > 0
-    forced = failure.return_code == -signal.SIGKILL and after > _KILL_GRACE
+    forced = failure.return_code == -signal.SIGKILL and after > grace * _NEARLY
     if not (asked or forced):
         return failure
     return RankFailure(**{**vars(failure), "stopped": True})

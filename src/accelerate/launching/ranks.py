@@ -36,6 +36,7 @@ __all__ = [
     "silent_logger",
 ]
 
+_STOP_TIMEOUT = 60.0  # seconds; longer than torch takes to kill what does not end
 Result = TypeVar("Result")
 
 
@@ -150,23 +151,26 @@ def in_fresh_thread(run: Callable[[], Result], interrupt: Callable[[], None]) ->
     """
     results: list[Result] = []
     errors: list[BaseException] = []
+    done = threading.Event()  # a join that is interrupted takes the thread for ended, in some Pythons
 
     def work() -> None:
         try:
             results.append(run())
         except BaseException as error:
             errors.append(error)
+        finally:
+            done.set()
 
     with warnings.catch_warnings():
         # Python 3.12 warns of any fork beside threads; what is forked here has been made for it.
         warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
-        thread = threading.Thread(target=work, name="ranks")
+        thread = threading.Thread(target=work, name="ranks", daemon=True)
         thread.start()
         try:
-            thread.join()
+            done.wait()
         except BaseException:
             interrupt()
-            thread.join()
+            done.wait(_STOP_TIMEOUT)
             raise
     if errors:
         raise errors[0]

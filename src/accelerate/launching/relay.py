@@ -37,14 +37,18 @@ class Relay:
     Attributes:
         tail: the last bytes of all that was fed.
         trouble_at: when the latest traceback began, in the clock of the caller; None when there was none.
+        redraws: lines that redraw themselves stay such, with the prefix behind each carriage return.
         ending: the rank was told to end: a traceback that comes now stays held, whatever follows it.
     """
 
-    def __init__(self, prefix: bytes = b"") -> None:
+    def __init__(self, prefix: bytes = b"", *, redraws: bool = False) -> None:
         self.tail = bytearray()
         self.trouble_at: float | None = None
+        self.redraws = redraws and bool(prefix)
         self.ending = False
         self._prefix = prefix
+        self._whole_lines = bool(prefix) and not redraws
+        self._at_line_start = True
         self._line = bytearray()
         self._line_since = 0.0
         self._held: bytearray | None = None
@@ -55,7 +59,7 @@ class Relay:
         """Seconds until `tick` may have something to say; None when it has not."""
         if self._held is not None:
             return HOLD_PATIENCE / 10
-        return LINE_PATIENCE if self._line and not self._prefix else None
+        return LINE_PATIENCE if self._line and not self._whole_lines else None
 
     def feed(self, data: bytes, now: float) -> bytes:
         """Take what the rank wrote and return what is to be shown at once."""
@@ -83,9 +87,9 @@ class Relay:
         if self._held is not None:
             over = now - self._held_since >= HOLD_PATIENCE and not self.ending
             return self._release() if over else b""
-        # Under a prefix only whole lines make sense.
-        if self._line and not self._prefix and now - self._line_since >= LINE_PATIENCE:
-            return self._take_line()
+        # Under a prefix that is not redrawn only whole lines make sense.
+        if self._line and not self._whole_lines and now - self._line_since >= LINE_PATIENCE:
+            return self._dressed(self._take_line())
         return b""
 
     def finish(self, *, show_held: bool) -> bytes:
@@ -96,9 +100,9 @@ class Relay:
         return shown if show_held else b""
 
     def _take_whole_lines(self) -> bytes:
-        # Under a prefix a carriage return ends a line too: redrawing over a prefix would be unreadable.
+        # Under a prefix that is not redrawn a carriage return ends a line too.
         end = self._line.rfind(b"\n") + 1
-        if self._prefix:
+        if self._whole_lines:
             end = max(end, self._line.rfind(b"\r") + 1)
         whole = bytes(self._line[:end])
         del self._line[:end]
@@ -117,5 +121,17 @@ class Relay:
     def _dressed(self, text: bytes) -> bytes:
         if not self._prefix or not text:
             return text
+        if self.redraws:
+            return self._redrawn(text)
         lines = text.replace(b"\r", b"\n").split(b"\n")
         return b"".join(self._prefix + line + b"\n" for line in lines if line)
+
+    def _redrawn(self, text: bytes) -> bytes:
+        """Return the text with the prefix at each start of a line and behind each carriage return in one."""
+        start, self._at_line_start = self._at_line_start, text.endswith(b"\n")
+        dressed = re.sub(
+            rb"(\r(?!\r*\n|\Z))|(\n(?!\Z))", rb"\g<0>" + self._prefix.replace(b"\\", b"\\\\"), text
+        )
+        if not start or text.startswith(b"\r"):
+            return dressed
+        return self._prefix + dressed

@@ -69,6 +69,7 @@ class RankFailure:
         last_line: the last line it wrote; empty when it wrote nothing.
         log: file with what it wrote, or None.
         stopped: the launcher ended it, since another rank had failed.
+        where: its machine, if that is another one.
     """
 
     rank: int
@@ -78,6 +79,7 @@ class RankFailure:
     last_line: str = ""
     log: str | None = None
     stopped: bool = False
+    where: str = ""
 
     @property
     def headline(self) -> str:
@@ -92,16 +94,24 @@ def first_failure(failures: Sequence[RankFailure]) -> RankFailure:
     return min(failures, key=lambda failure: (failure.stopped, _is_echo(failure), failure.at, failure.rank))
 
 
-def failure_report(failures: Sequence[RankFailure], num_ranks: int) -> str:
+def failure_report(
+    failures: Sequence[RankFailure], num_ranks: int, folder: str | None = None, notes: Sequence[str] = ()
+) -> str:
     """Return the report; its last lines are the traceback of the rank that failed first.
 
     Args:
         failures: every rank that did not end well, those stopped by the launcher included.
         num_ranks: number of ranks of the run.
+        folder: where logs were kept; None if nobody asked for them.
+        notes: further lines.
     """
     first = first_failure(failures)
-    lines = [f"accelerate launch: rank {first.rank} of {num_ranks} {_ending(first)}."]
+    where = f" on {first.where}" if first.where else ""
+    lines = [f"accelerate launch: rank {first.rank} of {num_ranks}{where} {_ending(first)}."]
     lines += _folded([failure for failure in failures if failure is not first], first)
+    lines += [f"  {note}" for note in notes]
+    if folder is not None:
+        lines.append(f"  logs of all ranks: {folder}")
     meaning = _SIGNAL_MEANS.get(_signal_name(first.return_code) or "")
     if meaning:
         lines.append(meaning)
@@ -113,7 +123,12 @@ def failure_report(failures: Sequence[RankFailure], num_ranks: int) -> str:
 
 
 def restart_notice(failures: Sequence[RankFailure], attempt: int, max_restarts: int) -> str:
-    """Return the line that is shown when all ranks are started anew."""
+    """Return the line that is shown when all ranks start anew; without failures, for another machine."""
+    if not failures:
+        return (
+            "accelerate launch: a rank failed on another machine; starting all ranks again "
+            f"({attempt} of {max_restarts})\n"
+        )
     first = first_failure(failures)
     said = f": {first.headline}" if first.headline else ""
     return (
@@ -195,7 +210,7 @@ def _folded(others: Sequence[RankFailure], first: RankFailure) -> list[str]:
     groups: dict[str, list[RankFailure]] = {}
     for failure in sorted(others, key=lambda failure: failure.rank):
         groups.setdefault(_one_line(failure, first), []).append(failure)
-    return [f"  {_ranks(group)}: {line}{_logs(group)}" for line, group in groups.items()]
+    return [f"  {_ranks(group)}{_where(group)}: {line}{_logs(group)}" for line, group in groups.items()]
 
 
 def _one_line(failure: RankFailure, first: RankFailure) -> str:
@@ -213,6 +228,11 @@ def _ranks(group: Sequence[RankFailure]) -> str:
     if numbers == list(range(numbers[0], numbers[-1] + 1)) and len(numbers) > 2:
         return f"ranks {numbers[0]} to {numbers[-1]}"
     return "ranks " + ", ".join(str(number) for number in numbers)
+
+
+def _where(group: Sequence[RankFailure]) -> str:
+    places = sorted({failure.where for failure in group if failure.where})
+    return f" on {', '.join(places)}" if places else ""
 
 
 def _logs(group: Sequence[RankFailure]) -> str:

@@ -18,7 +18,7 @@ from accelerate.compat import env
 from accelerate.errors import ConfigurationError
 from accelerate.launching.base import Launcher
 from accelerate.launching.child import run_child
-from accelerate.launching.command import script_command
+from accelerate.launching.command import SLURM_RANK_MARK, script_command
 from accelerate.launching.hosts import expand_nodes
 from accelerate.launching.simple import SimpleLauncher
 from accelerate.options.field import OptionInfo, options
@@ -56,6 +56,8 @@ class Job:
 def find_job(environ: Mapping[str, str], *, always: bool = False) -> Job | None:
     """Return what SLURM's variables say; None outside of a job, and in a process that is a rank already.
 
+    A heterogeneous job counts as none: its machines are placed by hand.
+
     Args:
         environ: the environment of the caller.
         always: look at a job also in a process that is a rank already.
@@ -63,14 +65,14 @@ def find_job(environ: Mapping[str, str], *, always: bool = False) -> Job | None:
     is_rank = ("RANK" in environ and "WORLD_SIZE" in environ) or "TORCHELASTIC_RUN_ID" in environ
     if "SLURM_JOB_ID" not in environ or (is_rank and not always):
         return None
-    step = environ.get("SLURM_STEP_ID", environ.get("SLURM_STEPID"))
-    in_step = "SLURM_STEP_NUM_TASKS" in environ and step != _INTERACTIVE_STEP
+    in_step = "SLURM_STEP_NUM_TASKS" in environ and environ.get("SLURM_STEP_ID") != _INTERACTIVE_STEP
     listed = environ.get("SLURM_STEP_NODELIST") if in_step else None
     nodes = tuple(expand_nodes(listed or environ.get("SLURM_JOB_NODELIST", "")))
+    if not nodes or "SLURM_HET_SIZE" in environ:  # nodes of several kinds: which is which, nobody says here
+        return None
     tasks = _integer(environ, "SLURM_STEP_NUM_TASKS", 1) if in_step else 1
-    number = _integer(environ, "SLURM_JOB_ID", 0) * _STEPS_APART + (
-        _integer({"step": step or ""}, "step", 0) if in_step else 0
-    )
+    step = _integer(environ, "SLURM_STEP_ID", 0) if in_step else 0
+    number = _integer(environ, "SLURM_JOB_ID", 0) * _STEPS_APART + step
     return Job(
         part=_part(len(nodes), tasks, in_step=in_step),
         nodes=nodes,
@@ -160,6 +162,7 @@ class SlurmRankLauncher(SimpleLauncher):
         return variables | {
             "MASTER_ADDR": plan.main_process_ip or "127.0.0.1",
             "MASTER_PORT": str(plan.main_process_port),
+            SLURM_RANK_MARK: "1",
             "WORLD_SIZE": str(plan.num_processes),
         }
 

@@ -33,11 +33,6 @@ _ROWS: tuple[tuple[Callable[[LaunchPlan], bool], str], ...] = (
         lambda plan: plan.mixed_precision == "fp8",
         "--mixed_precision fp8: this version has no fp8 yet; use bf16",
     ),
-    (
-        lambda plan: plan.num_machines > 1 and not plan.reaches_machines and plan.slurm != "rank",
-        "--num_machines: only one machine is supported so far; start `torchrun --nnodes ...` on each machine "
-        "instead",
-    ),
 )
 
 

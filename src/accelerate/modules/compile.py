@@ -197,7 +197,7 @@ def _shallow_copy(module: nn.Module) -> nn.Module:
         id(part): part for part in (*module.modules(), *module.parameters(), *module.buffers())
     }
     kept[id(module)] = clone
-    for name in ("forward", "_original_forward"):
+    for name in ("forward", "_original_forward", "_old_forward"):
         if name in module.__dict__:  # replaced on the instance, and bound to it: bind it to the copy
             clone.__dict__[name] = copy.deepcopy(module.__dict__[name], kept)
     return clone

@@ -13,7 +13,7 @@ from torch import nn
 
 from accelerate.modules.compile import is_compiled_module
 
-__all__ = ["ForwardWrapper", "replace_forward", "restore_forward"]
+__all__ = ["ForwardWrapper", "is_own_forward", "replace_forward", "restore_forward"]
 
 Forward = Callable[..., Any]
 
@@ -78,15 +78,19 @@ def restore_forward(model: nn.Module) -> None:
     original = model.__dict__.pop("_original_forward", None)
     if original is None:
         return
-    of_class = (
-        isinstance(original, types.MethodType)
-        and original.__self__ is model
-        and original.__func__ is type(model).forward
-    )
-    if of_class:
+    if is_own_forward(model, original):
         model.__dict__.pop("forward", None)
     else:
         model.forward = original
+
+
+def is_own_forward(module: nn.Module, forward: Forward) -> bool:
+    """Return whether `forward` is what `module.forward` gives when nothing stands in for it."""
+    return (
+        isinstance(forward, types.MethodType)
+        and forward.__self__ is module
+        and forward.__func__ is type(module).forward
+    )
 
 
 def _inside(model: nn.Module) -> nn.Module:

@@ -15,7 +15,7 @@ from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -330,11 +330,13 @@ def send_to_device(
 _NOTHING: frozenset[Any] = frozenset()
 
 
-@lru_cache(maxsize=64)
+_CPU = torch.device("cpu")
+
+
 def _target(device: torch.device | str | int) -> torch.device:
-    target = torch.device(device)
+    target = device if type(device) is torch.device else torch.device(device)
     # A CPU tensor never reports an index, so that cpu:0 would never match.
-    return torch.device("cpu") if target.type == "cpu" else target
+    return _CPU if target.type == "cpu" else target
 
 
 def _move(

@@ -264,6 +264,28 @@ class _Distributed:
         help="Further options of that srun, as in --srun_args='--gpus-per-task=4'. Default: all processors "
         "of each node.",
     )
+    grace_period: float = option(
+        10.0,
+        flag="--grace_period",
+        group=_DISTRIBUTED,
+        help="Seconds that processes have to end, after a signal to the launch or after one of them failed, "
+        "before they are killed.",
+    )
+    log_prefix: str = option(
+        "auto",
+        flag="--log_prefix",
+        group=_DISTRIBUTED,
+        choices=("auto", "always", "never"),
+        help="Whether lines of processes begin with the number of their rank: auto does it on a terminal, "
+        "where several processes share it.",
+    )
+    preflight: bool = option(
+        False,
+        flag="--preflight",
+        group=_DISTRIBUTED,
+        help="Before a run on several machines, check that they reach each other, have the same versions and "
+        "can exchange data.",
+    )
 
 
 # The bases stand in reverse: dataclasses take the fields of the last one first.

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from accelerate.checkpoint import dcp
 from accelerate.modules.compile import compile_regions, compile_whole, is_compiled
 from accelerate.modules.unwrap import extract_model_from_parallel
+from accelerate.offload.state import full_state_dict
 from accelerate.options.enums import DynamoBackend
 from accelerate.options.request import Request
 from accelerate.precision.base import Precision, StepOutcome
@@ -223,7 +224,7 @@ class Strategy:
 
     def state_dict(self, model: Module) -> dict[str, Any]:
         """Return the full weights of `model` under the user's module's names, on every rank that saves."""
-        return self.unwrap(model).state_dict()
+        return full_state_dict(self.unwrap(model))
 
     def save(self, models: Sequence[Module], optimizers: Sequence[Any], folder: Path, **kwargs: Any) -> Owned:
         """Write into `folder` what only this strategy can write, for all prepared objects.

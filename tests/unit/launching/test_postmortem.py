@@ -37,7 +37,7 @@ def test_the_ranks_own_record_wins_over_what_it_printed(tmp_path: Path) -> None:
     now = time.time()
     file.write_text(json.dumps(error_record(KeyError("from the file"), now)))
     console = FakeConsole({0: [f"{BOOM}\n"]}, {0: 99.0}, {0: 98.0})
-    (failure,) = examine([ending(0, 1, str(file))], console, {0: "log"})
+    (failure,) = examine([ending(0, 1, str(file))], console, {0: "log"}, 10.0)
     assert failure.traceback is not None
     assert "from the file" in failure.traceback
     assert abs(failure.at - time.monotonic()) < 1.0
@@ -46,27 +46,27 @@ def test_the_ranks_own_record_wins_over_what_it_printed(tmp_path: Path) -> None:
 
 def test_without_a_record_the_printed_traceback_and_its_time_count() -> None:
     console = FakeConsole({0: [f"x\n{BOOM}\n", "stdout"]}, {0: 99.0}, {0: 98.0})
-    (failure,) = examine([ending(0, 1)], console, {})
+    (failure,) = examine([ending(0, 1)], console, {}, 10.0)
     assert (failure.traceback, failure.at) == (BOOM, 98.0)
 
 
 def test_a_record_that_cannot_be_read_loses_nothing(tmp_path: Path) -> None:
     file = tmp_path / "error.json"
     file.write_text("{")
-    (failure,) = examine([ending(0, 1, str(file))], FakeConsole({0: [BOOM]}, {}, {}), {})
+    (failure,) = examine([ending(0, 1, str(file))], FakeConsole({0: [BOOM]}, {}, {}), {}, 10.0)
     assert failure.traceback == BOOM
 
 
 def test_a_chosen_exit_code_is_no_exception_even_after_a_handled_one() -> None:
     console = FakeConsole({0: [f"{BOOM}\nhandled\nbye\n"]}, {0: 99.0}, {0: 5.0})
-    (failure,) = examine([ending(0, 3)], console, {})
+    (failure,) = examine([ending(0, 3)], console, {}, 10.0)
     assert (failure.traceback, failure.last_line, failure.at) == (None, "bye", 99.0)
 
 
 def test_ranks_that_the_agent_ended_are_told_apart() -> None:
     console = FakeConsole({}, {0: 2.0, 1: 1.0, 2: 40.0}, {})
     endings = [ending(0, -signal.SIGTERM), ending(1, -signal.SIGTERM), ending(2, -signal.SIGKILL)]
-    assert [failure.stopped for failure in examine(endings, console, {})] == [True, False, True]
+    assert [failure.stopped for failure in examine(endings, console, {}, 20.0)] == [True, False, True]
 
 
 def test_tails_are_kept_for_ranks_that_said_something(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_rank_that_was_ending_of_its_own_exception_failed_of_it(tmp_path: Path
     file.write_text(json.dumps(error_record(KeyError("its own"), time.time())))
     now = time.monotonic()
     console = FakeConsole({}, {0: now + 0.1, 1: now}, {})
-    failures = examine([ending(0, -signal.SIGTERM, str(file)), ending(1, -signal.SIGTERM)], console, {})
+    failures = examine([ending(0, -signal.SIGTERM, str(file)), ending(1, -signal.SIGTERM)], console, {}, 10.0)
     assert [failure.return_code for failure in failures] == [1, -signal.SIGTERM]
     assert not failures[0].stopped
 

@@ -110,3 +110,14 @@ def test_nothing_is_lost_or_reordered(pieces: list[bytes], data: st.DataObject) 
         now += data.draw(st.sampled_from([0.0, LINE_PATIENCE, HOLD_PATIENCE]))
         shown += relay.tick(now)
     assert shown + relay.finish(show_held=True) == b"".join(pieces)
+
+
+def test_a_line_that_redraws_itself_keeps_its_prefix() -> None:
+    relay = Relay(b"[0] ", redraws=True)
+    assert relay.feed(b"one\ntwo\n", 0.0) == b"[0] one\n[0] two\n"
+    assert relay.feed(b"\r 10%", 1.0) == b""
+    assert relay.tick(1.0 + LINE_PATIENCE) == b"\r[0]  10%"
+    assert relay.feed(b"\r 20%\r\nend\r\n", 2.0) == b"\r[0]  20%\r\n[0] end\r\n"
+    assert relay.feed(b"name: ", 3.0) == b""
+    assert relay.tick(4.0) == b"[0] name: "
+    assert relay.feed(b"me\n", 5.0) == b"me\n"

@@ -133,3 +133,19 @@ def test_a_crash_in_native_code() -> None:
     text = "Fatal Python error: Segmentation fault\n\nCurrent thread (most recent call first):\n  File 't.py'"
     assert last_traceback(f"x\n{text}\n") == text
     assert failed(0, traceback=text).headline == "Fatal Python error: Segmentation fault"
+
+
+def test_a_rank_of_another_machine_and_the_folder_of_logs_are_named() -> None:
+    far = RankFailure(rank=2, return_code=1, at=1.0, traceback="Traceback ...", where="machine 1 (far)")
+    near = RankFailure(rank=0, return_code=-15, at=2.0, stopped=True)
+    lines = failure_report([near, far], 4, "/logs/1", ["machine 2 is silent"]).splitlines()
+    assert lines[0] == "accelerate launch: rank 2 of 4 on machine 1 (far) failed with exit code 1."
+    assert lines[1:4] == [
+        "  rank 0: stopped by the launcher",
+        "  machine 2 is silent",
+        "  logs of all ranks: /logs/1",
+    ]
+
+
+def test_a_restart_for_another_machine() -> None:
+    assert "a rank failed on another machine" in restart_notice([], 1, 3)

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from accelerate.errors import ConfigurationError
+from accelerate.launching.command import inherited
 from accelerate.launching.elastic import ElasticLauncher
 from accelerate.launching.machine import Machine
 from accelerate.launching.plan import Resolution, resolve
@@ -70,6 +71,8 @@ def plan(environ: dict[str, str], content: dict[str, Any] | None = None, **typed
         ({**STEP, "RANK": "1", "WORLD_SIZE": "2"}, None),
         ({**STEP, "TORCHELASTIC_RUN_ID": "x"}, None),
         ({**JOB, "WORLD_SIZE": "2"}, "srun"),
+        ({**JOB, "SLURM_HET_SIZE": "2"}, None),
+        ({"SLURM_JOB_ID": "1", "SLURM_STEP_NUM_TASKS": "2"}, None),
     ],
 )
 def test_where_the_command_stands(environ: dict[str, str], part: str | None) -> None:
@@ -136,6 +139,8 @@ def test_a_task_is_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     assert environ["MASTER_PORT"] == str(made.main_process_port)
     assert environ["WORLD_SIZE"] == "5"
     assert "ACCELERATE_USE_CPU" not in environ
+    inside = inherited({**environ, "RANK": "4", "LOCAL_RANK": "1", "HOME": "/"})
+    assert inside.keys() & {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "HOME"} == {"HOME"}
     assert launcher.environ(plan(TASKS, cpu=True))["ACCELERATE_USE_CPU"] == "True"
     for name, text in TASKS.items():
         monkeypatch.setenv(name, text)

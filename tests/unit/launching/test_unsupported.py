@@ -14,7 +14,6 @@ MACHINE = Machine(installed_gpus=4, gpus=4, evidence="made up", cores=4)
         ({"use_deepspeed": True}, "has no DeepSpeed yet"),
         ({"use_megatron_lm": True}, "has no Megatron-LM yet"),
         ({"mixed_precision": "fp8"}, "has no fp8 yet"),
-        ({"num_machines": 2}, "only one machine is supported so far"),
     ],
 )
 def test_what_is_missing_is_named(typed: dict[str, object], words: str) -> None:

@@ -1,0 +1,1 @@
+"""Weights that are not where the model computes: hooks, storage, loading."""
