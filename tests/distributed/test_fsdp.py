@@ -198,6 +198,23 @@ def test_model_and_optimizer_may_come_separately(rank_pool):
         assert losses == pytest.approx(alone, abs=1e-5)
 
 
+def one_module_ignored() -> tuple[bool, bool, str]:
+    accelerator = accelerate({"ignored_modules": "head"})
+    model, optimizer = make()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model, optimizer = accelerator.prepare(model, optimizer)
+    sharded = isinstance(model.embedding.weight, DTensor), isinstance(model.head.weight, DTensor)
+    return *sharded, " ".join(str(each.message) for each in caught)
+
+
+def test_ignored_modules_stay_whole_and_trained_ones_are_warned_about(rank_pool):
+    for embedding, head, said in rank_pool.run(one_module_ignored, num_ranks=2):
+        assert embedding
+        assert not head
+        assert "freeze them" in said
+
+
 def save_half(folder: str, form: str) -> list[float]:
     accelerator = accelerate({"state_dict_type": form})
     model, optimizer, data = accelerator.prepare(*make(), loader())

@@ -7,6 +7,7 @@ optimizer still holds the *originals*; `prepare` gives it, in place, the *shard*
 state that it had. Originals are known weakly, so that a model and its optimizer may come in separate calls.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -119,11 +120,18 @@ class FSDP2(Strategy):
 
     def _options(self, ignored: Iterable[Module]) -> dict[str, Any]:
         """Return the arguments of `fully_shard`, alike for all modules of a model."""
+        left_out = {parameter for module in ignored for parameter in module.parameters()}
+        if any(parameter.requires_grad for parameter in left_out):
+            warnings.warn(
+                "ignored_modules has parameters that are trained. Their gradients stay each rank's own, "
+                "so that ranks drift apart: freeze them with requires_grad_(False).",
+                stacklevel=2,
+            )
         options: dict[str, Any] = {
             "mesh": self.mesh,
             "reshard_after_forward": self.plugin.reshard_after_forward,
             "offload_policy": self.plugin.cpu_offload,
-            "ignored_params": {parameter for module in ignored for parameter in module.parameters()} or None,
+            "ignored_params": left_out or None,
         }
         if self.plugin.mixed_precision_policy is not None:
             options["mp_policy"] = self.plugin.mixed_precision_policy
