@@ -17,6 +17,7 @@ HOMES = {
         "DDPCommunicationHookType",
         "DistributedType",
     ],
+    "accelerate.options.fsdp": ["FullyShardedDataParallelPlugin"],
     "accelerate.options.handlers": [
         "AutocastKwargs",
         "DistributedDataParallelKwargs",

@@ -57,6 +57,9 @@ from accelerate.options.enums import (
     DDPCommunicationHookType as DDPCommunicationHookType,
     DistributedType as DistributedType,
 )
+from accelerate.options.fsdp import (
+    FullyShardedDataParallelPlugin as FullyShardedDataParallelPlugin,
+)
 from accelerate.options.handlers import (
     AutocastKwargs as AutocastKwargs,
     DistributedDataParallelKwargs as DistributedDataParallelKwargs,
@@ -85,6 +88,7 @@ __all__ = [
     "DataLoaderConfiguration",
     "DistributedDataParallelKwargs",
     "DistributedType",
+    "FullyShardedDataParallelPlugin",
     "GradScalerKwargs",
     "InitProcessGroupKwargs",
     "PartialState",

@@ -4,6 +4,7 @@ What depends on hardware, engine or precision is in the strategy and the precisi
 the constructor.
 """
 
+import dataclasses
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,6 +33,7 @@ from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.data import DataLoaderConfiguration
 from accelerate.options.dynamo import TorchDynamoPlugin
 from accelerate.options.enums import DistributedType, DynamoBackend, FP8BackendType, PrecisionType, RNGType
+from accelerate.options.fsdp import FullyShardedDataParallelPlugin
 from accelerate.options.handlers import AutocastKwargs, KwargsHandler
 from accelerate.options.profile import ProfileKwargs
 from accelerate.options.project import ProjectConfiguration
@@ -72,7 +74,6 @@ Parameters = torch.Tensor | Iterable[torch.Tensor]
 # Arguments of the interface whose engines this version does not have yet.
 _ABSENT = (
     "deepspeed_plugin",
-    "fsdp_plugin",
     "torch_tp_plugin",
     "megatron_lm_plugin",
     "log_with",
@@ -113,7 +114,8 @@ class Accelerator(Preparing, ProcessHelpers):
         step_scheduler_per_process: advance schedulers once a process with each optimizer step, as the
             interface does: right for a schedule that counts the batches of one process. With False they
             advance once a step, whatever the number of processes: right for one that counts optimizer steps.
-        deepspeed_plugin, fsdp_plugin, torch_tp_plugin, megatron_lm_plugin, deepspeed_plugins,
+        fsdp_plugin: how models are sharded over ranks; ACCELERATE_USE_FSDP=true asks for it, too.
+        deepspeed_plugin, torch_tp_plugin, megatron_lm_plugin, deepspeed_plugins,
             parallelism_config, log_with: not available in this version.
 
     Raises:
@@ -143,7 +145,7 @@ class Accelerator(Preparing, ProcessHelpers):
         cpu: bool = False,
         dataloader_config: DataLoaderConfiguration | None = None,
         deepspeed_plugin: Any = None,
-        fsdp_plugin: Any = None,
+        fsdp_plugin: FullyShardedDataParallelPlugin | None = None,
         torch_tp_plugin: Any = None,
         megatron_lm_plugin: Any = None,
         rng_types: list[str | RNGType] | None = None,
@@ -175,6 +177,7 @@ class Accelerator(Preparing, ProcessHelpers):
             project=requests.project_configuration(project_dir, project_config),
             rng_types=("generator",) if rng_types is None else tuple(rng_types),
             dynamo=requests.dynamo_plugin(dynamo_backend, dynamo_plugin),
+            fsdp=requests.fsdp_plugin(fsdp_plugin, environ),
             **requests.sort_handlers(kwargs_handlers),
         )
         self._set_up(request)
@@ -185,10 +188,16 @@ class Accelerator(Preparing, ProcessHelpers):
         forget_ended_training()
         is_first = not is_initialized()
         self.state = set_up_training(
-            request.mixed_precision, cpu=request.cpu, dynamo_plugin=request.dynamo, **group
+            request.mixed_precision,
+            cpu=request.cpu,
+            dynamo_plugin=request.dynamo,
+            fsdp_plugin=request.fsdp,
+            **group,
         )
         self._precision = self._choose_precision(request, is_first=is_first)
-        self._strategy = select_strategy(current, self._precision, request)
+        # The first Accelerator has settled for all of them whether models are sharded.
+        settled = dataclasses.replace(request, fsdp=getattr(self.state, "fsdp_plugin", None))
+        self._strategy = select_strategy(current, self._precision, settled)
         current.strategy = self._strategy
         self.gradient_state = GradientState(request.accumulation)
         self._take_over(request)

@@ -140,9 +140,9 @@ def _write(
 ) -> dict[str, Stamp]:
     """Write what is this rank's to write into the staging folder; return the files that were summed up."""
     models = list(registry.models)
-    weights = [strategy.state_dict(model) for model in models]
     with explained(save.folder):
         owned = strategy.save(models, registry.optimizers, save.folder, **kwargs)
+    weights = [] if owned.models else [strategy.state_dict(model) for model in models]
     for hook in hooks:
         hook(models, weights, str(save.folder))
     if registry.open_window and owned.models and not owned.gradients:
@@ -152,7 +152,7 @@ def _write(
             "`accelerator.sync_gradients` is true."
         )
     common = _without_owned(registry, owned)
-    plan = plan_objects(common, [] if owned.models else weights, safe_serialization=safe_serialization)
+    plan = plan_objects(common, weights, safe_serialization=safe_serialization)
     plan += [plan_custom_object(obj, index) for index, obj in enumerate(registry.custom_objects)]
     plan.append(plan_random_states(registry.step, run.kind, rank=run.world.rank))
     if not owned.gradients:

@@ -17,7 +17,7 @@ from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.enums import DistributedType, PrecisionType
 from accelerate.runtime import process_group
 from accelerate.runtime.accumulation import Accumulation, accumulation
-from accelerate.runtime.current import Current, RankFacts, current
+from accelerate.runtime.current import Current, RankFacts, current, settle_sharding
 from accelerate.runtime.processes import NotInitializedValueError, ProcessHelpers, do_nothing
 from accelerate.runtime.thread_local import ThreadLocalSharedDict
 
@@ -207,11 +207,11 @@ class AcceleratorState(RankFacts, ProcessHelpers):
             )
         self._shared_state.update(
             _mixed_precision=_precision(mixed_precision),
-            deepspeed_plugins=None,
-            device_mesh=None,
+            **dict.fromkeys(("deepspeed_plugins", "device_mesh")),
             dynamo_plugin=dynamo_plugin,
             parallelism_config=parallelism_config,
             torch_tp_plugin=torch_tp_plugin,
+            **settle_sharding(current, fsdp_plugin),
         )
 
     def _refuse_another(self, mixed_precision: str | None) -> None:

@@ -11,6 +11,7 @@ ACROSS_ROOMS: dict[Pair, str] = {
     ("compat", "errors"): "what is wrong with a variable or a version is told with our own errors",
     ("devices", "options.enums"): "a kind of device names the DistributedType that it leads to",
     ("options.handlers", "modules.comm_hooks"): "a method of the interface that works on a module",
+    ("options.fsdp", "modules.wrapping"): "the plugin binds its wrap policy to a model",
     ("state", "runtime"): "the public states are views of the current run",
     ("logging", "runtime"): "a log line asks the current run who speaks",
     ("offload", "checkpoint.files"): "offloaded weights lie in the files of a checkpoint",

@@ -54,7 +54,6 @@ LATER: Mapping[str, Sequence[str]] = {
         "accelerate.commands.merge",
         "accelerate.commands.to_fsdp2",
         "accelerate.state.AcceleratorState.fsdp_plugin",
-        "accelerate.utils.dataclasses.FullyShardedDataParallelPlugin",
         "accelerate.utils.fsdp_utils",
     ],
     "axes": [

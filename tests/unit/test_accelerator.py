@@ -168,7 +168,6 @@ def test_what_is_empty_asks_for_nothing():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("ACCELERATE_USE_FSDP", "true"),
         ("ACCELERATE_USE_DEEPSPEED", "true"),
         ("ACCELERATE_USE_MEGATRON_LM", "true"),
         ("ACCELERATE_USE_PARALLELISM_CONFIG", "true"),

@@ -319,7 +319,7 @@ def test_save_hooks_come_after_weights_and_before_files(tmp_path):
 
     rank.save(tmp_path / "folder", trained(), hooks=[hook])
     staging = str(place_of(tmp_path / "folder").staging)
-    assert events == ["weights", "weights", ("strategy", []), (2, 2, staging, [])]
+    assert events == [("strategy", []), "weights", "weights", (2, 2, staging, [])]
     assert "model.safetensors" in names_in(tmp_path / "folder")
     assert "model_1.safetensors" not in names_in(tmp_path / "folder")
 

@@ -51,7 +51,7 @@ CONSTRUCTION = [
     ({"dynamo_backend": "foo"}, ValueError, "foo.*use one of NO, EAGER"),
     ({"gradient_accumulation_steps": 0}, ValueError, "at least 1"),
     ({"log_with": "foo"}, ValueError, "Leave it out"),
-    ({"fsdp_plugin": object()}, ValueError, "Leave it out"),
+    ({"fsdp_plugin": object()}, ValueError, "pass a FullyShardedDataParallelPlugin"),
 ]
 
 

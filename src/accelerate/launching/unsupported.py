@@ -11,9 +11,9 @@ __all__ = ["find_unsupported"]
 
 _ROWS: tuple[tuple[Callable[[LaunchPlan], bool], str], ...] = (
     (
-        lambda plan: plan.use_fsdp,
-        "--use_fsdp (distributed_type: FSDP): this version has no FSDP yet; train with data parallelism, "
-        "without it",
+        lambda plan: plan.use_fsdp and str(plan.fsdp_version) == "1",
+        "--use_fsdp with FSDP version 1: this version has version 2 only; leave out --fsdp_version 1 and the "
+        "options of version 1",
     ),
     (
         lambda plan: plan.use_deepspeed,

@@ -17,6 +17,7 @@ from accelerate.options.accumulation import GradientAccumulationPlugin
 from accelerate.options.data import DataLoaderConfiguration
 from accelerate.options.dynamo import TorchDynamoPlugin
 from accelerate.options.enums import DynamoBackend, RNGType
+from accelerate.options.fsdp import FullyShardedDataParallelPlugin
 from accelerate.options.handlers import (
     AutocastKwargs,
     DistributedDataParallelKwargs,
@@ -33,6 +34,7 @@ __all__ = [
     "accumulation_plugin",
     "dataloader_configuration",
     "dynamo_plugin",
+    "fsdp_plugin",
     "project_configuration",
     "refuse_absent",
     "sort_handlers",
@@ -64,13 +66,13 @@ class Request:
     autocast: AutocastKwargs | None = None
     scaler: GradScalerKwargs | None = None
     profile: ProfileKwargs | None = None
+    fsdp: FullyShardedDataParallelPlugin | None = None
     dynamo: TorchDynamoPlugin = field(default_factory=lambda: TorchDynamoPlugin(backend=DynamoBackend.NO))
 
 
 # Variables by which a launcher asks for an engine that this version does not have yet.
 _ABSENT_ENGINES = (
     "ACCELERATE_USE_DEEPSPEED",
-    "ACCELERATE_USE_FSDP",
     "ACCELERATE_USE_MEGATRON_LM",
     "ACCELERATE_USE_PARALLELISM_CONFIG",
 )
@@ -168,6 +170,24 @@ def dynamo_plugin(backend: DynamoBackend | str | None, plugin: TorchDynamoPlugin
             f"dynamo_backend={str(backend)!r} and dynamo_plugin={plugin!r} were both passed: pass one."
         )
     return plugin or TorchDynamoPlugin(backend=backend)  # type: ignore[arg-type]  # None: the environment's
+
+
+def fsdp_plugin(
+    plugin: FullyShardedDataParallelPlugin | None, environ: Mapping[str, str]
+) -> FullyShardedDataParallelPlugin | None:
+    """Settle whether and how models are sharded; ACCELERATE_USE_FSDP asks for it by the environment.
+
+    Raises:
+        ConfigurationError: `plugin` is none.
+    """
+    if plugin is not None and not isinstance(plugin, FullyShardedDataParallelPlugin):
+        raise ConfigurationError(
+            f"Accelerator(fsdp_plugin={plugin!r}): pass a FullyShardedDataParallelPlugin. Leave it out to "
+            "train without sharding."
+        )
+    if plugin is None and environ.get("ACCELERATE_USE_FSDP", "").strip().lower() in ("1", "true"):
+        return FullyShardedDataParallelPlugin()
+    return plugin
 
 
 def accumulation_plugin(

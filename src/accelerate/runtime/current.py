@@ -146,6 +146,18 @@ class Current(RankFacts):
         self.__dict__.clear()
 
 
+def settle_sharding(run: Current, plugin: Any) -> dict[str, Any]:
+    """Settle whether models are sharded over the ranks of `run`, which takes a group.
+
+    Returns:
+        The plugin under its name in the public state; empty where nothing is sharded.
+    """
+    if run.backend is None:
+        return {}
+    run.distributed_type = run.kind.distributed_type if plugin is None else DistributedType.FSDP
+    return {} if plugin is None else {"fsdp_plugin": plugin}
+
+
 def _begin_notes(world: World, device: torch.device, *, debug: bool, together: bool) -> None:
     if world.size > 1:
         header.begin(rank=world.rank, size=world.size, device=device, debug=debug, together=together)

@@ -17,6 +17,7 @@ import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from accelerate.checkpoint import dcp
 from accelerate.modules.compile import compile_regions, compile_whole, is_compiled
 from accelerate.modules.unwrap import extract_model_from_parallel
 from accelerate.offload.state import full_state_dict
@@ -26,7 +27,7 @@ from accelerate.precision.base import Precision, StepOutcome
 from accelerate.runtime.current import Current
 from accelerate.runtime.flat import indices_by
 
-__all__ = ["Objects", "Owned", "Strategy", "Traits"]
+__all__ = ["Objects", "Owned", "Strategy", "Traits", "own"]
 
 Parameters = torch.Tensor | Iterable[torch.Tensor]
 
@@ -241,5 +242,17 @@ class Strategy:
         return Owned()
 
     def load(self, models: Sequence[Module], optimizers: Sequence[Any], folder: Path) -> Owned:
-        """Read from `folder` what `save` wrote; every rank calls it, after all files were checked."""
-        return Owned()
+        """Read from `folder` what `save` wrote; every rank calls it, after all files were checked.
+
+        This one reads what sharded training has written, since whole models can be put together from parts.
+        """
+        if not dcp.wrote(folder):
+            return Owned()
+        dcp.load([self.unwrap(model) for model in models], [own(each) for each in optimizers], folder)
+        return Owned(models=True, optimizers=True)
+
+
+def own(optimizer: Any) -> Optimizer:
+    """Return the user's optimizer inside what `prepare` made of it."""
+    inner: Optimizer = getattr(optimizer, "optimizer", optimizer)
+    return inner

@@ -7,6 +7,7 @@ from accelerate.precision.base import Precision
 from accelerate.runtime.current import Current
 from accelerate.strategies.base import Strategy
 from accelerate.strategies.ddp import DDP
+from accelerate.strategies.fsdp2 import FSDP2
 
 __all__ = ["STRATEGIES", "select"]
 
@@ -24,6 +25,7 @@ _REPLICATED = (
 STRATEGIES: dict[DistributedType, type[Strategy]] = {
     DistributedType.NO: Strategy,
     **dict.fromkeys(_REPLICATED, DDP),
+    DistributedType.FSDP: FSDP2,
 }
 
 

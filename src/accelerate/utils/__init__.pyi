@@ -202,6 +202,9 @@ from accelerate.options.enums import (
     RNGType as RNGType,
     SageMakerDistributedType as SageMakerDistributedType,
 )
+from accelerate.options.fsdp import (
+    FullyShardedDataParallelPlugin as FullyShardedDataParallelPlugin,
+)
 from accelerate.options.handlers import (
     AutocastKwargs as AutocastKwargs,
     DistributedDataParallelKwargs as DistributedDataParallelKwargs,
@@ -275,6 +278,7 @@ __all__ = [
     "DistributedDataParallelKwargs",
     "DistributedType",
     "DynamoBackend",
+    "FullyShardedDataParallelPlugin",
     "GradScalerKwargs",
     "GradientAccumulationPlugin",
     "InitProcessGroupKwargs",

@@ -45,6 +45,7 @@ HOMES = {
         "RNGType",
         "SageMakerDistributedType",
     ],
+    "accelerate.options.fsdp": ["FullyShardedDataParallelPlugin"],
     "accelerate.options.handlers": [
         "AutocastKwargs",
         "DistributedDataParallelKwargs",

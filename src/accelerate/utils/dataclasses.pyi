@@ -52,6 +52,9 @@ from accelerate.options.enums import (
     RNGType as RNGType,
     SageMakerDistributedType as SageMakerDistributedType,
 )
+from accelerate.options.fsdp import (
+    FullyShardedDataParallelPlugin as FullyShardedDataParallelPlugin,
+)
 from accelerate.options.handlers import (
     AutocastKwargs as AutocastKwargs,
     DistributedDataParallelKwargs as DistributedDataParallelKwargs,
@@ -79,6 +82,7 @@ __all__ = [
     "DynamoBackend",
     "EnumWithContains",
     "FP8BackendType",
+    "FullyShardedDataParallelPlugin",
     "GradScalerKwargs",
     "GradientAccumulationPlugin",
     "InitProcessGroupKwargs",

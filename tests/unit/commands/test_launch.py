@@ -269,7 +269,7 @@ def test_files_that_are_wrong_or_missing(
     assert_usage_error(["--config_file", str(file), str(report)], "2. mixed_precision: fp64", capsys)
 
 
-@pytest.mark.parametrize("flag", ["--use_fsdp", "--use_deepspeed", "--use_megatron_lm"])
+@pytest.mark.parametrize("flag", ["--use_deepspeed", "--use_megatron_lm"])
 def test_an_engine_that_is_not_there_yet_is_named(
     flag: str, report: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

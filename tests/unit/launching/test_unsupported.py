@@ -10,7 +10,7 @@ MACHINE = Machine(installed_gpus=4, gpus=4, evidence="made up", cores=4)
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        ({"use_fsdp": True}, "has no FSDP yet"),
+        ({"use_fsdp": True, "fsdp_version": "1"}, "has version 2 only"),
         ({"use_deepspeed": True}, "has no DeepSpeed yet"),
         ({"use_megatron_lm": True}, "has no Megatron-LM yet"),
         ({"mixed_precision": "fp8"}, "has no fp8 yet"),
@@ -23,5 +23,5 @@ def test_what_is_missing_is_named(typed: dict[str, object], words: str) -> None:
 
 
 def test_data_parallelism_is_there() -> None:
-    for typed in ({}, {"cpu": True, "num_processes": 2}, {"tpu": True}):
+    for typed in ({}, {"cpu": True, "num_processes": 2}, {"tpu": True}, {"use_fsdp": True}):
         assert find_unsupported(resolve({"training_script": "t", **typed}, MACHINE, {}).plan) == []
