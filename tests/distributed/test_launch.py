@@ -132,8 +132,12 @@ dist.destroy_process_group()
         assert environ["OMP_NUM_THREADS"] == "3"
 
 
+# Ranks that have not joined each other write their output piece by piece, as Python does without buffers.
+ONE_WRITE = "print('fine\\n', end='')"
+
+
 def test_a_clean_launch_has_nothing_to_say_even_if_warnings_are_errors(write: Callable[[str], str]) -> None:
-    done = launch("--num_processes", "2", write("print('fine')"), PYTHONWARNINGS="error")
+    done = launch("--num_processes", "2", write(ONE_WRITE), PYTHONWARNINGS="error")
     assert (done.returncode, done.stdout, done.stderr) == (0, "fine\nfine\n", "")
 
 

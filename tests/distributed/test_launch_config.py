@@ -13,7 +13,7 @@ LAUNCH = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
 SCRIPT = """
 import os, sys
 names = ("RANK", "WORLD_SIZE", "ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU", "MASTER_PORT")
-print(*(os.environ[name] for name in names))
+print(" ".join(os.environ[name] for name in names) + "\\n", end="")
 """
 
 
