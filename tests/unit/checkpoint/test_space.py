@@ -5,6 +5,7 @@ import os
 import pickle
 import resource
 import signal
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -17,23 +18,28 @@ from accelerate.errors import AccelerateError, CheckpointError, CheckpointWriteE
 BIG = {"a": torch.ones(1_000_000)}  # more than what is gathered before it is written
 
 
-@pytest.fixture
-def limited():
-    """Let no file of this process grow beyond a size, so that the kernel itself refuses."""
+@contextmanager
+def limited(size):
+    """Let no file of this process grow beyond a size, so that the kernel itself refuses.
+
+    Not for a whole test: the report of the tests may go to a file, too.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 @pytest.mark.parametrize("safe", [True, False])
 @pytest.mark.parametrize("size", [0, 300, 2_000_000])
-def test_the_kernels_refusal_is_what_is_said(tmp_path, limited, size, safe):
+def test_the_kernels_refusal_is_what_is_said(tmp_path, size, safe):
     path = tmp_path / "file"
     path.write_text("as it was")
-    limited(size)
-    with pytest.raises(CheckpointWriteError) as raised:
+    with pytest.raises(CheckpointWriteError) as raised, limited(size):
         files.save(BIG, path, safe_serialization=safe)
     text = str(raised.value)
     assert text.startswith(f"Writing failed: [Errno {errno.EFBIG}] File too large: '{tmp_path}/.file.")
